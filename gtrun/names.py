@@ -1,0 +1,108 @@
+"""Every name that gtrun derives: issue keys, unit names, identifiers, and what may stand on a command line."""
+
+import re
+from hashlib import sha256
+from typing import NewType
+
+from gtrun.errors import UsageError
+
+IssueKey = NewType("IssueKey", str)
+"""An issue as people write it: `142` on the board's default repository, `owner/repo#142` elsewhere."""
+
+UnitName = NewType("UnitName", str)
+"""A full unit name with its suffix, as `task-142.service`."""
+
+RunId = NewType("RunId", str)
+"""systemd's invocation ID of a run: 32 lower-case hexadecimal digits."""
+
+Token = NewType("Token", str)
+"""Names one attempt and its run record before systemd has given the run an ID: 32 hexadecimal digits."""
+
+UNIT_GLOB = "task-*.service"
+
+_NUMBER = r"[1-9][0-9]{0,17}"  # an SQLite and a GitHub identifier both fit 63 bits
+_OWNER = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})"
+_REPO = r"(?!\.{1,2}#|\.{1,2}/)[A-Za-z0-9._-]{1,100}"
+_ISSUE = re.compile(_NUMBER, re.ASCII)
+_QUALIFIED = re.compile(rf"({_OWNER})/({_REPO})#({_NUMBER})", re.ASCII)
+_URL = re.compile(rf"https://[A-Za-z0-9.-]+(?::[0-9]+)?/({_OWNER})/({_REPO})/issues/({_NUMBER})", re.ASCII)
+_UNIT = re.compile(r"task-((?:[a-z0-9_]+\.[a-z0-9_]+\.)?[1-9][0-9]*)(?:-dup([1-9][0-9]*))?\.service", re.ASCII)
+_UNIT_NAME_MAX = 255 - len("-dup0000.service")  # UNIT_NAME_MAX of systemd, less our longest suffix
+
+
+def parse_issue(text: str) -> IssueKey:
+    """The issue that `text` names: a number, `owner/repo#number` or its URL. Raises UsageError."""
+    if _ISSUE.fullmatch(text):
+        return IssueKey(text)
+    match = _QUALIFIED.fullmatch(text) or _URL.fullmatch(text)
+    if match:
+        return IssueKey(f"{match[1].lower()}/{match[2].lower()}#{match[3]}")
+    raise UsageError(
+        f"{text[:80]!r} names no issue",
+        hint="an issue is a number like 142 (ASCII digits, no leading zero), owner/repo#142, or its URL",
+    )
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", lambda match: f"_{ord(match[0]):02x}", text)
+
+
+def unit_name(issue: IssueKey, *, duplicate: int = 0) -> UnitName:
+    """The one name of an issue's unit on every agent: it is the mutex, so it has no random part and no time.
+
+    `duplicate` numbers the second, third … unit that `DISPATCH_ALLOW_DUPLICATE` permits.
+    """
+    match = _QUALIFIED.fullmatch(issue)
+    if match:
+        stem = f"{_escaped(match[1])}.{_escaped(match[2])}.{match[3]}"
+        if len(stem) > _UNIT_NAME_MAX:
+            stem = f"_.{sha256(f'{match[1]}/{match[2]}'.encode()).hexdigest()}.{match[3]}"
+    else:
+        stem = issue
+    suffix = f"-dup{duplicate}" if duplicate else ""
+    return UnitName(f"task-{stem}{suffix}.service")
+
+
+def unit_names(issue: IssueKey) -> list[str]:
+    """Glob patterns for every unit that an issue can have on one agent."""
+    return [unit_name(issue), unit_name(issue).replace(".service", "-dup*.service")]
+
+
+def is_task_unit(name: str) -> bool:
+    """Whether `unit_name` could have derived this name."""
+    return _UNIT.fullmatch(name) is not None
+
+
+def duplicate_number(name: str) -> int:
+    """N of a `-dupN` unit; 0 for the plain name."""
+    match = _UNIT.fullmatch(name)
+    return int(match[2]) if match and match[2] else 0
+
+
+def identifier(unit: UnitName, token: Token) -> str:
+    """The syslog identifier of one run.
+
+    It travels with the output stream, so it is never lost, whereas journald attributes a line to its unit only
+    while the process still exists (systemd-journald.service(8), _SYSTEMD_USER_UNIT). With the token in it, two
+    runs of one issue are told apart without the clock.
+    """
+    return f"{unit.removesuffix('.service')}.{token[:8]}"
+
+
+def is_plain_argument(text: str) -> bool:
+    """Whether a daemon-reload, which parses the unit's file anew, leaves this argument as it is."""
+    return re.fullmatch(r"[A-Za-z0-9_./=-]+", text, re.ASCII) is not None
+
+
+def encode_path(path: str) -> str:
+    """A path as a plain argument: each other byte becomes `=XX`. `decode_path` reverses it."""
+    return "".join(
+        chr(byte) if is_plain_argument(chr(byte)) and byte != ord("=") else f"={byte:02X}"
+        for byte in path.encode("utf-8", "surrogateescape")
+    )
+
+
+def decode_path(text: str) -> str:
+    """The path that `encode_path` wrote."""
+    raw = re.sub(rb"=([0-9A-F]{2})", lambda match: bytes.fromhex(match[1].decode()), text.encode())
+    return raw.decode("utf-8", "surrogateescape")
