@@ -1,0 +1,1 @@
+"""What only a real systemd can show: throwaway boxes, scenarios, mutation controls."""
