@@ -274,7 +274,12 @@ class Box:
         if self._keeper is None:
             raise BoxError(f"{self.name} is not running")
         user = self.account(account)
-        join = ["/bin/sh", "-c", 'echo 0 >"$0" && exec "$@"', str(self.cgroup / "harness/cgroup.procs")]
+        join = [
+            "/bin/sh",
+            "-c",
+            'umask 022 && echo 0 >"$0" && exec "$@"',
+            str(self.cgroup / "harness/cgroup.procs"),
+        ]
         kinds = ["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup"]
         enter = ["nsenter", f"--target={self.leader}", *kinds, "--"]
         ids = [f"--reuid={user.uid}", f"--regid={user.uid}", "--init-groups"]
@@ -410,6 +415,16 @@ class Box:
     def accounts(self) -> tuple[Account, ...]:
         """The accounts that the box was asked for."""
         return tuple(self._accounts.values())
+
+    @property
+    def running(self) -> bool:
+        """Whether the guest's init is alive."""
+        return self._keeper is not None and Path(f"/proc/{self.leader}").exists()
+
+    @property
+    def keeper(self) -> int:
+        """The host's pid of the process that keeps the box; 0 when closed."""
+        return self._keeper.pid if self._keeper else 0
 
     @property
     def cgroup(self) -> Path:

@@ -88,6 +88,8 @@ def lay_out(order: dict[str, Any]) -> list[str]:
 
 def start(cgroup: Path, binds: list[str], notify: str) -> subprocess.Popen[bytes]:
     """Start nspawn in the box's cgroup and in a pid namespace that dies with us."""
+    # unshare dies with us, its child with unshare, and with that child, their init, all in the pid namespace
+    bound = ["setpriv", "--pdeathsig=KILL", "--"]
     apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
     enter = ["/bin/sh", "-c", 'echo 0 >"$0" && exec "$@"', str(cgroup / "cgroup.procs")]
     nspawn = [
@@ -98,7 +100,7 @@ def start(cgroup: Path, binds: list[str], notify: str) -> subprocess.Popen[bytes
     ]  # fmt: skip
     with (HERE / "box/console").open("wb") as console:
         return subprocess.Popen(
-            [*apart, *enter, *nspawn],
+            [*bound, *apart, *enter, *nspawn],
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=console,
@@ -148,6 +150,16 @@ def leader(cgroup: Path) -> int:
     raise BootFailed("the guest has no init")
 
 
+def end(child: subprocess.Popen[bytes], cgroup: Path) -> None:
+    """Kill the guest and nspawn; unshare, left without a child, then ends and is reaped here, not by init."""
+    cgroups.kill_all(cgroup)
+    try:
+        child.wait(timeout=1)
+    except subprocess.TimeoutExpired:  # it had not come as far as the cgroup
+        child.kill()
+        child.wait()
+
+
 def keep(order: dict[str, Any]) -> None:
     """Boot, report, wait for EOF, clean up."""
     report: dict[str, Any]
@@ -168,8 +180,7 @@ def keep(order: dict[str, Any]) -> None:
     while "leader" in report and os.read(0, 1):
         pass
     if child is not None:
-        child.kill()
-        child.wait()
+        end(child, cgroup)
     cgroups.release(cgroup)
 
 
