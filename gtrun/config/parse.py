@@ -1,0 +1,162 @@
+"""From the text of a fleet.toml to a Fleet, or to every mistake in it."""
+
+import re
+import tomllib
+from typing import Any
+
+from gtrun.config import values
+from gtrun.config.schema import DEFAULT_AGENT, DEFAULT_RIG, Agent, BoardConfig, Fleet, Rig, RunProfile
+from gtrun.config.shapes import Keys, Named, read
+from gtrun.errors import ConfigError
+from gtrun.model import Limits
+from gtrun.text import plain
+
+_LIMITS = Keys(
+    {
+        "memory_max": values.size,
+        "memory_high": values.size,
+        "tasks_max": values.tasks,
+        "cpu_weight": values.weight,
+        "cpu_quota": values.per_cent,
+    }
+)
+_RUN = Keys(
+    {
+        "backend": values.line,
+        "command": values.command,
+        "prompt": values.path,
+        "workdir": values.folder,
+        "time_limit": values.duration,
+        "stop_timeout": values.stop_timeout,
+        "environment": Named(values.variable, values.text),
+        "path": values.search_path,
+        "limits": _LIMITS,
+        "keep": values.duration,
+    },
+    planned=frozenset({"idle_limit", "clones", "credentials"}),
+)
+_FLEET = Keys(
+    {
+        "board": Keys(
+            {
+                "kind": values.kind,
+                "path": values.path,
+                "terminal_labels": values.words,
+                "terminal_glyphs": values.glyphs,
+            },
+            planned=frozenset({"repo", "api", "ready_label", "token_file", "trusted"}),
+        ),
+        "run": _RUN,
+        "rigs": Named(
+            values.name,
+            Keys({"gtrun": values.program_path, "host": values.host}, planned=frozenset({"max_runs"})),
+        ),
+        "agents": Named(
+            values.name,
+            Keys(
+                {"rig": values.reference, "account": values.account, "run": _RUN},
+                planned=frozenset({"reach", "skills", "max_runs"}),
+            ),
+        ),
+    },
+    planned=frozenset({"claim"}),
+)
+
+
+def parse(data: bytes, source: str, *, caller: str, home: str, board: str) -> Fleet:
+    """The fleet that a file describes. Raises ConfigError with one line for each mistake.
+
+    `caller` and `home` are the account that dispatches; `board` is the path where the file names none.
+    """
+    wrong: list[str] = []
+    tree = read(_FLEET, _toml(data, source), wrong)
+    _raise(wrong, source)
+    rigs = {name: Rig(name=name, **table) for name, table in tree.get("rigs", {DEFAULT_RIG: {}}).items()}
+    agents = {
+        name: _agent(name, table, tree.get("run", {}), rigs, wrong)
+        for name, table in tree.get("agents", {DEFAULT_AGENT: {}}).items()
+    }
+    _check_names(agents, rigs, wrong)
+    _check_accounts(agents, rigs, caller, wrong)
+    _raise(wrong, source)
+    place = tree.get("board", {}).pop("path", board)
+    place = home + place.removeprefix("~") if place.startswith("~") else place
+    return Fleet(
+        source=source, board=BoardConfig(path=place, **tree.get("board", {})), rigs=rigs, agents=agents
+    )
+
+
+def _toml(data: bytes, source: str) -> dict[str, Any]:
+    try:
+        text = data.decode("utf-8-sig")  # an editor on Windows begins a file with U+FEFF
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{source}: line {line}: expected UTF-8, found the byte 0x{data[error.start]:02x}"
+        ) from None
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{source}: nested too deeply") from None
+    except ValueError as error:
+        raise ConfigError(f"{source}: {_syntax_error(str(error), text)}") from None
+
+
+def _syntax_error(message: str, text: str) -> str:
+    match = re.fullmatch(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", message, re.DOTALL)
+    if not match:
+        return f"not TOML: {plain(message)}"
+    last = text.rstrip("\n").split("\n")
+    line, column = (match[2], match[3]) if match[2] else (len(last), len(last[-1]) + 1)
+    return f"line {line}, column {column}: not TOML: {plain(match[1])}"
+
+
+def _raise(wrong: list[str], source: str) -> None:
+    if wrong:
+        raise ConfigError("\n".join(f"{source}: {mistake}" for mistake in wrong))
+
+
+def _agent(
+    name: str, table: dict[str, Any], run: dict[str, Any], rigs: dict[str, Rig], wrong: list[str]
+) -> Agent:
+    rig = table.get("rig", next(iter(rigs)) if len(rigs) == 1 else None)
+    if rig is None:
+        wrong.append(
+            f"agents.{name}.rig: missing; expected one of {', '.join(rigs) or 'the rigs, and there is none'}"
+        )
+    elif rig not in rigs:
+        wrong.append(f"agents.{name}.rig: there is no rig {rig!r}; known: {', '.join(rigs)}")
+    return Agent(
+        name=name, rig=rig or "", account=table.get("account"), run=_profile(run, table.get("run", {}))
+    )
+
+
+def _profile(shared: dict[str, Any], own: dict[str, Any]) -> RunProfile:
+    """[run] with what the agent has of its own; tables are merged key by key: no limit gets lost."""
+    merged = {**shared, **own}
+    merged["environment"] = {**shared.get("environment", {}), **own.get("environment", {})}
+    merged["limits"] = Limits(**{**shared.get("limits", {}), **own.get("limits", {})})
+    return RunProfile(**merged)
+
+
+def _check_names(agents: dict[str, Agent], rigs: dict[str, Rig], wrong: list[str]) -> None:
+    wrong.extend(
+        f"agents.{name}: rigs.{name} has this name already; a TARGET is either"
+        for name in agents
+        if name in rigs
+    )
+
+
+def _check_accounts(agents: dict[str, Agent], rigs: dict[str, Rig], caller: str, wrong: list[str]) -> None:
+    """Two agents on one account would share one unit name, one quota, one state."""
+    taken: dict[tuple[str | None, str], Agent] = {}
+    for agent in agents.values():
+        if agent.rig not in rigs:
+            continue
+        account = agent.account or caller
+        other = taken.setdefault((rigs[agent.rig].host, account), agent)
+        if other is not agent:
+            wrong.append(
+                f"agents.{agent.name}: expected an account of its own, but it and agents.{other.name} are both"
+                f" the account {account!r} of one box (without the key account: whoever dispatches)"
+            )

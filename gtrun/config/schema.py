@@ -1,0 +1,85 @@
+"""What fleet.toml says, with every default filled in and every value checked."""
+
+import msgspec
+
+from gtrun.errors import UsageError
+from gtrun.model import Limits
+
+DEFAULT_RIG = "here"
+"""The rig where no rig is named: this very box. Not the host's name, which changes."""
+
+DEFAULT_AGENT = "me"
+"""The agent where no agent is named: whoever dispatches."""
+
+
+class BoardConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The board; `path` is absolute. A comment that begins with a terminal glyph ends work on its issue."""
+
+    path: str
+    kind: str = "local"
+    terminal_labels: tuple[str, ...] = ("done", "wontfix")
+    terminal_glyphs: tuple[str, ...] = ("✅", "⛔")
+
+
+class Rig(msgspec.Struct, frozen=True, kw_only=True):
+    """A box. `gtrun` is what its units execute (None: this installation); `host` is None for this box."""
+
+    name: str
+    gtrun: str | None = None
+    host: str | None = None
+
+
+class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """How an agent's runs are made; times are in seconds.
+
+    `prompt`, `workdir`, `path` and `environment` may begin with `~/`, the home of the agent's account.
+    `command` still carries its placeholders; an empty one cannot be dispatched.
+    """
+
+    backend: str = ""
+    command: tuple[str, ...] = ()
+    prompt: str | None = None
+    workdir: str | None = None
+    time_limit: float | None = None
+    stop_timeout: float = 30.0
+    environment: dict[str, str] = {}
+    path: tuple[str, ...] = ("~/.local/bin", "/usr/local/bin", "/usr/bin", "/bin")
+    limits: Limits = Limits()
+    keep: float = 30 * 86400.0
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """A unix account on a rig; `account` is None for the account that dispatches."""
+
+    name: str
+    rig: str
+    account: str | None = None
+    run: RunProfile = RunProfile()
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole configuration; `source` is the file it comes from, None where there is no file."""
+
+    source: str | None
+    board: BoardConfig
+    rigs: dict[str, Rig]
+    agents: dict[str, Agent]
+
+    def agent(self, name: str) -> Agent:
+        """The agent that was typed. Raises UsageError, which names those there are."""
+        if name in self.agents:
+            return self.agents[name]
+        if name in self.rigs:
+            there = [agent.name for agent in self.agents.values() if agent.rig == name]
+            raise UsageError(
+                f"{name} is a rig: choosing one of its agents belongs to a dispatch without an issue,"
+                " which this version does not have",
+                hint=f"name one of its agents: {', '.join(there)}"
+                if there
+                else f"no agent has rig = {name!r}",
+            )
+        source = self.source or "the built-in configuration (there is no fleet.toml)"
+        raise UsageError(
+            f"there is no agent {name[:80]!r} in {source}",
+            hint=f"known agents: {', '.join(self.agents)}",
+        )

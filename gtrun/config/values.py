@@ -1,0 +1,273 @@
+"""Single values of fleet.toml: each takes what TOML holds, or raises WrongValueError."""
+
+import re
+
+from gtrun import measures
+from gtrun.config.shapes import WrongValueError, found
+from gtrun.names import is_plain_argument
+from gtrun.placeholders import fields, literal_prefix
+
+PLACEHOLDERS = ("issue", "url", "run", "agent", "workdir", "prompt_file", "prompt", "title")
+"""What a command may contain."""
+
+UNTRUSTED = frozenset({"prompt", "title"})
+"""The placeholders whose values are written by whoever writes issues."""
+
+RESERVED = frozenset(
+    {
+        "CREDENTIALS_DIRECTORY",
+        "EXIT_CODE",
+        "EXIT_STATUS",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+        "LISTEN_FDNAMES",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "MAINPID",
+        "MANAGERPID",
+        "NOTIFY_SOCKET",
+        "SERVICE_RESULT",
+        "SYSTEMD_EXEC_PID",
+        "WATCHDOG_PID",
+        "WATCHDOG_USEC",
+    }
+)
+"""Variables that systemd sets for a unit (systemd.exec(5)); to set them would be a lie to the program."""
+
+_MAX_ARG_STRLEN = 131_071  # execve(2): one argument or one variable, without its final NUL
+_LEAST_STOP = 5.0
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
+_ACCOUNT = re.compile(r"(?=.{1,32}\Z)[a-z_][a-z0-9_-]*\$?", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,252}", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|mk|fi|tc|c|a)?sh", re.DOTALL)
+
+
+def text(value: object) -> str:
+    """Any text that a program can be given."""
+    if not isinstance(value, str):
+        raise WrongValueError(f"expected a text, found {found(value)}")
+    if "\0" in value:
+        raise WrongValueError(f"expected a text without NUL, found {found(value)}")
+    if len(value.encode()) > _MAX_ARG_STRLEN:
+        raise WrongValueError(
+            f"expected at most {_MAX_ARG_STRLEN} bytes (execve(2)), found {len(value.encode())}"
+        )
+    return value
+
+
+def line(value: object) -> str:
+    """A text that can be shown in one line."""
+    if not text(value).isprintable():
+        raise WrongValueError(f"expected one line of text without control characters, found {found(value)}")
+    return text(value)
+
+
+def word(value: object) -> str:
+    """One line that says something."""
+    if not line(value).strip():
+        raise WrongValueError("expected a text that is not empty")
+    return line(value)
+
+
+def words(value: object) -> tuple[str, ...]:
+    """A list of `word`, possibly empty."""
+    return tuple(word(item) for item in _list(value, '["done", "wontfix"]'))
+
+
+def glyphs(value: object) -> tuple[str, ...]:
+    """What a comment begins with that says the issue is no work; gtrun's own comments must not begin so."""
+    result = words(value)
+    for glyph in result:
+        if "gtrun:".startswith(glyph) or glyph.startswith("gtrun:"):
+            raise WrongValueError(
+                f"expected no beginning of gtrun's own comments ('gtrun: …'), found {found(glyph)}"
+            )
+    return result
+
+
+def name(value: str) -> None:
+    """Checks the name of an agent or a rig."""
+    if not _NAME.fullmatch(value):
+        raise WrongValueError(
+            "expected a name of at most 32 characters of a-z, 0-9, - and _, not beginning with - or _"
+        )
+
+
+def reference(value: object) -> str:
+    """The name of an agent or rig as a value."""
+    name(text(value))
+    return text(value)
+
+
+def account(value: object) -> str:
+    """The name of a unix account; whether it exists is asked by whoever needs it (`account.named`)."""
+    if not _ACCOUNT.fullmatch(text(value)):
+        raise WrongValueError(f"expected the name of a unix account, found {found(value)}")
+    return text(value)
+
+
+def host(value: object) -> str:
+    """A host as ssh takes it; it cannot be taken for an option."""
+    if not _HOST.fullmatch(text(value)):
+        raise WrongValueError(f"expected a host like box2.example or user@box2.example, found {found(value)}")
+    return text(value)
+
+
+def kind(value: object) -> str:
+    """The kind of the board."""
+    if value == "github":
+        raise WrongValueError("'github' is not in this version; known here: 'local'")
+    if value != "local":
+        raise WrongValueError(f"expected 'local', found {found(value)}")
+    return "local"
+
+
+def path(value: object) -> str:
+    """A path that depends on no working directory."""
+    if not text(value).startswith(("/", "~/")):
+        raise WrongValueError(f"expected an absolute path or one beginning with ~/, found {found(value)}")
+    return text(value)
+
+
+def folder(value: object) -> str:
+    """A `path`, or the home itself."""
+    return "~" if value == "~" else path(value)
+
+
+def program_path(value: object) -> str:
+    """A path that the unit's command line can carry."""
+    if not text(value).startswith("/") or not is_plain_argument(text(value)):
+        raise WrongValueError(
+            f"expected an absolute path of A-Z a-z 0-9 _ . / = - only, found {found(value)}"
+        )
+    return text(value)
+
+
+def search_path(value: object) -> tuple[str, ...]:
+    """The folders of PATH."""
+    result = tuple(folder(item) for item in _list(value, '["~/.local/bin", "/usr/bin"]'))
+    if not result:
+        raise WrongValueError("expected at least one folder, found an empty list")
+    for each in result:
+        if ":" in each:
+            raise WrongValueError(f"expected a folder without a colon, found {found(each)}")
+    return result
+
+
+def duration(value: object) -> float:
+    """A duration in seconds."""
+    if not isinstance(value, str):
+        raise WrongValueError(
+            f'expected a duration in quotes like "90s", "20m" or "2h", found {found(value)}'
+        )
+    return measures.seconds(value)
+
+
+def stop_timeout(value: object) -> float:
+    """A duration in seconds within which the close-out can do its work."""
+    result = duration(value)
+    if result < _LEAST_STOP:
+        raise WrongValueError(
+            f"expected at least {_LEAST_STOP:g}s, as the close-out works within it, found {found(value)}"
+        )
+    return result
+
+
+def size(value: object) -> int:
+    """A size in bytes."""
+    if not isinstance(value, str):
+        raise WrongValueError(f'expected a size in quotes like "512M" or "4G", found {found(value)}')
+    return measures.size(value)
+
+
+def tasks(value: object) -> int:
+    """A number of processes and threads."""
+    return _whole(value, 1, 1 << 22)  # PID_MAX_LIMIT of Linux
+
+
+def weight(value: object) -> int:
+    """A share of the CPU (systemd.resource-control(5))."""
+    return _whole(value, 1, 10_000)
+
+
+def per_cent(value: object) -> int:
+    """Per cent of one CPU; more than 100 is more than one CPU."""
+    match = re.fullmatch(r"([1-9][0-9]{0,5})%", value, re.ASCII) if isinstance(value, str) else None
+    if not match:
+        raise WrongValueError(f'expected whole per cents in quotes like "150%", found {found(value)}')
+    return int(match[1])
+
+
+def variable(value: str) -> None:
+    """Checks the name of an environment variable of the agent program."""
+    if not _VARIABLE.fullmatch(value):
+        raise WrongValueError(
+            "expected the name of a variable, of A-Z a-z 0-9 _ and not beginning with a digit"
+        )
+    if value in RESERVED or value.startswith("GTRUN_"):
+        raise WrongValueError(f"reserved: {'gtrun' if value.startswith('GTRUN_') else 'systemd'} sets it")
+    if value == "PATH":
+        raise WrongValueError("reserved: it is made from the key path of [run]")
+
+
+def command(value: object) -> tuple[str, ...]:
+    """The argument vector of the agent program, with its placeholders."""
+    arguments = tuple(text(item) for item in _list(value, '["claude", "-p"]'))
+    if not arguments or not arguments[0]:
+        raise WrongValueError("expected the name of a program as the first element")
+    for number, argument in enumerate(arguments):
+        used = _placeholders(argument)
+        if used and number == 0:
+            raise WrongValueError(
+                f"expected the name of a program as the first element, found {found(argument)}"
+            )
+        if UNTRUSTED.intersection(used):
+            _refuse_untrusted(arguments, number)
+    return arguments
+
+
+def _placeholders(argument: str) -> list[str]:
+    try:
+        used = fields(argument)
+    except ValueError as error:
+        raise WrongValueError(f"in {found(argument)}: {error}") from None
+    for placeholder in used:
+        if placeholder not in PLACEHOLDERS:
+            known = " ".join(f"{{{each}}}" for each in PLACEHOLDERS)
+            raise WrongValueError(
+                f"unknown placeholder {{{placeholder}}} in {found(argument)}; known here: {known}"
+            )
+    return used
+
+
+def _refuse_untrusted(arguments: tuple[str, ...], number: int) -> None:
+    """Text of an issue must be neither an option nor a program for a shell."""
+    argument, before = arguments[number], arguments[:number]
+    if (
+        before[-1].startswith("-")
+        and before[-1].endswith("c")
+        and any(_SHELL.fullmatch(each) for each in before)
+    ):
+        raise WrongValueError(
+            f"{found(argument)} would have a shell run what an issue says:"
+            " let the program read it on standard input or from {prompt_file}"
+        )
+    if "--" not in before and not literal_prefix(argument).strip("-"):
+        raise WrongValueError(
+            f"{found(argument)} begins with the text of an issue, which could be an option:"
+            f' put "--" before it (["tool", "--", "{argument}"]),'
+            f' or join it to an option (["tool", "--prompt={argument}"])'
+        )
+
+
+def _list(value: object, example: str) -> list[object]:
+    if not isinstance(value, list):
+        raise WrongValueError(f"expected a list like {example}, found {found(value)}")
+    return value
+
+
+def _whole(value: object, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise WrongValueError(f"expected a whole number from {least} to {most}, found {found(value)}")
+    return value
