@@ -1,8 +1,8 @@
 """The local board: one SQLite file, written by many processes of several accounts at once.
 
 What makes that safe: the file is published complete, so nobody ever meets half a board; it is the group's
-where its folder is; write-ahead log, synchronous=FULL, and every change in one BEGIN IMMEDIATE: a deferred one
-that turns into a writer is refused at once, however long it would wait
+where its folder is; write-ahead log, synchronous=FULL, and every change in one BEGIN IMMEDIATE: a deferred
+one that turns into a writer is refused at once, however long it would wait
 (https://www.sqlite.org/rescode.html#busy_snapshot).
 """
 
@@ -99,15 +99,11 @@ class LocalBoard:
         gets a board that it can only read, also on a read-only file system. Raises BoardUnavailable.
         """
         file = Path(path).absolute()
-        try:
-            found = _found(file)
-            if not found and create:
-                _make(file)
-        except OSError as error:
-            raise BoardUnavailable(f"the board {file} cannot be used: {describe(error)}") from error
-        if not found and not create:
-            raise BoardUnavailable(f"there is no board {file}", hint='gtrun board add "…" creates it')
         with _told(file):
+            if not _found(file):
+                if not create:
+                    raise BoardUnavailable(f"there is no board {file}", hint='gtrun board add "…" creates it')
+                _make(file)
             return cls(file, _open(file, wait))
 
     def close(self) -> None:
@@ -373,7 +369,7 @@ def _check_version(file: Path, database: sqlite3.Connection) -> None:
         raise _no_board(file, "it is another program's database")
     if version > _VERSION:
         raise BoardUnavailable(
-            f"the board {file} was made by a newer gtrun: its schema is {version}, and {_VERSION} is known here",
+            f"the board {file} was made by a newer gtrun (schema {version}; this one knows {_VERSION})",
             hint="update gtrun",
         )
 
@@ -384,11 +380,13 @@ def _log(file: Path) -> Path:
 
 @contextlib.contextmanager
 def _told(file: Path) -> Iterator[None]:
-    """Every error of SQLite as one line that names the board."""
+    """Every error of SQLite and of the file system as one line that names the board."""
     try:
         yield
     except sqlite3.Error as error:
         raise _unavailable(file, error) from error
+    except OSError as error:
+        raise BoardUnavailable(f"the board {file} cannot be used: {describe(error)}") from error
 
 
 def _primary_code(error: sqlite3.Error) -> int:

@@ -1,0 +1,251 @@
+"""`gtrun board …`: the local board by hand."""
+
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gtrun.board.local import BODY_MAX, LocalBoard
+from gtrun.cli.invocation import Invocation
+from gtrun.cli.output import document, say, table
+from gtrun.errors import GtrunError, UsageError
+from gtrun.files import describe
+from gtrun.markers import without_machine_lines
+from gtrun.model import Comment, Issue
+from gtrun.names import IssueKey, parse_issue
+from gtrun.text import plain, plain_lines
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+_UTF8_MAX = 4  # bytes that one character can take
+
+
+class State(StrEnum):
+    """Which issues `list` shows."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    ALL = "all"
+
+
+IssueArgument = Annotated[str, typer.Argument(metavar="ISSUE", help="Its number.", show_default=False)]
+BodyOption = Annotated[str | None, typer.Option("--body", metavar="TEXT", help="The text.")]
+BodyFileOption = Annotated[
+    str | None, typer.Option("--body-file", metavar="FILE", help="The text; - is stdin.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document.")]
+
+
+@app.command("add")
+def add(
+    context: typer.Context,
+    title: Annotated[
+        str,
+        typer.Argument(
+            metavar="TITLE", help="One line; -- before it if it begins with a dash.", show_default=False
+        ),
+    ],
+    body: BodyOption = None,
+    body_file: BodyFileOption = None,
+    label: Annotated[list[str] | None, typer.Option("--label", metavar="L", help="Repeatable.")] = None,
+    priority: Annotated[
+        int, typer.Option(min=0, max=4, metavar="N", help="0 is the most urgent, 4 the least.")
+    ] = 2,
+    blocked_by: Annotated[list[str] | None, typer.Option(metavar="ISSUE", help="Repeatable.")] = None,
+    as_json: JsonOption = False,  # noqa: FBT002
+) -> None:
+    """Put a new issue on the board, which is made if there is none, and print its number."""
+    text = _body(body, body_file) or ""
+    blockers = [parse_issue(blocker) for blocker in blocked_by or []]
+    with _open(context, create=True) as board:
+        key = board.add(title, body=text, labels=label or [], priority=priority, blocked_by=blockers)
+        if as_json:
+            document("board-add", board=str(board.path), issue=_as_dict(_found(board, key)))
+        else:
+            print(key)
+            _tell(f"issue {key} is on the board {board.path}")
+
+
+@app.command("list")
+def list_issues(
+    context: typer.Context,
+    state: Annotated[State, typer.Option(help="Which ones.")] = State.OPEN,
+    label: Annotated[str | None, typer.Option(metavar="L", help="Only those that carry it.")] = None,
+    as_json: JsonOption = False,  # noqa: FBT002
+) -> None:
+    """The issues on the board: the most urgent first, then the oldest."""
+    with _open(context) as board:
+        issues = board.issues(state=state.value, label=label)
+        path = board.path
+    if as_json:
+        document("board-list", board=str(path), issues=[_as_dict(issue) for issue in issues])
+        return
+    table(
+        ("ISSUE", "PRIORITY", "STATE", "LABELS", "BLOCKED BY", "TITLE"),
+        [
+            (i.key, f"P{i.priority}", _state(i), ", ".join(i.labels), ", ".join(i.blocked_by), i.title)
+            for i in issues
+        ],
+    )
+    if not issues:
+        which = "" if state is State.ALL else f"{state.value} "
+        carrying = f" with the label {label!r}" if label else ""
+        say(f'there is no {which}issue{carrying} on the board {path}; gtrun board add "…" adds one')
+
+
+@app.command("show")
+def show(context: typer.Context, issue: IssueArgument, as_json: JsonOption = False) -> None:  # noqa: FBT002
+    """One issue with its comments."""
+    key = parse_issue(issue)
+    with _open(context) as board:
+        found = _found(board, key)
+        comments = board.comments(key)
+    if as_json:
+        remarks = [{"author": c.author, "at": c.at, "body": c.body} for c in comments]
+        document("board-show", board=str(board.path), issue=_as_dict(found), comments=remarks)
+    else:
+        _print_issue(found, comments)
+
+
+@app.command("comment")
+def comment(
+    context: typer.Context,
+    issue: IssueArgument,
+    body: BodyOption = None,
+    body_file: BodyFileOption = None,
+    author: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of this account.")] = None,
+) -> None:
+    """Comment on an issue. A comment stays as it was written."""
+    key = parse_issue(issue)
+    text = _body(body, body_file)
+    if text is None:
+        raise UsageError("a comment needs a text", hint="give --body TEXT, or --body-file FILE (- is stdin)")
+    invocation: Invocation = context.obj
+    with _open(context) as board:
+        board.post(key, author=author if author is not None else invocation.caller().name, body=text)
+    _tell(f"the comment is on issue {key}")
+
+
+@app.command("label")
+def label(
+    context: typer.Context,
+    issue: IssueArgument,
+    add: Annotated[list[str] | None, typer.Option("--add", metavar="L", help="Repeatable.")] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", metavar="L", help="Repeatable.")] = None,
+) -> None:
+    """Put labels on an issue, take labels off it."""
+    key = parse_issue(issue)
+    if not add and not remove:
+        raise UsageError("there is no label to add or to remove", hint="give --add L or --remove L")
+    with _open(context) as board:
+        board.label(key, add=add or [], remove=remove or [])
+        _tell(f"issue {key} has the labels: {', '.join(_found(board, key).labels) or 'none'}")
+
+
+@app.command("close")
+def close(context: typer.Context, issue: IssueArgument) -> None:
+    """Close an issue: no run of it starts any more."""
+    key = parse_issue(issue)
+    with _open(context) as board:
+        changed = board.close_issue(key)
+    _tell(f"issue {key} {'is closed' if changed else 'was closed already'}")
+
+
+@app.command("reopen")
+def reopen(context: typer.Context, issue: IssueArgument) -> None:
+    """Open a closed issue again."""
+    key = parse_issue(issue)
+    with _open(context) as board:
+        changed = board.reopen_issue(key)
+    _tell(f"issue {key} {'is open again' if changed else 'was open already'}")
+
+
+def _open(context: typer.Context, *, create: bool = False) -> LocalBoard:
+    invocation: Invocation = context.obj
+    return LocalBoard.open(invocation.fleet().board.path, create=create)
+
+
+def _found(board: LocalBoard, key: IssueKey) -> Issue:
+    issue = board.issue(key)
+    if issue is None:
+        raise GtrunError(f"there is no issue {key} on the board {board.path}")
+    return issue
+
+
+def _body(text: str | None, file: str | None) -> str | None:
+    """The text that --body or --body-file gives; no more of a file is read than a board can keep."""
+    if text is not None and file is not None:
+        raise UsageError("--body and --body-file exclude each other")
+    if file is None:
+        return text
+    name = "stdin" if file == "-" else file
+    most = BODY_MAX * _UTF8_MAX
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(most + 1)
+        else:
+            with Path(file).open("rb") as stream:
+                data = stream.read(most + 1)
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {describe(error)}") from error
+    if len(data) > most:
+        raise UsageError(f"{name} holds more than {BODY_MAX:,} characters", hint="shorten it")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{name} is not valid UTF-8", hint="convert it, as with iconv -t UTF-8") from None
+
+
+def _state(issue: Issue) -> str:
+    return "open" if issue.is_open else "closed"
+
+
+def _as_dict(issue: Issue) -> dict[str, object]:
+    return {
+        "issue": issue.key,
+        "title": issue.title,
+        "state": _state(issue),
+        "labels": issue.labels,
+        "priority": issue.priority,
+        "blocked_by": issue.blocked_by,
+        "created_at": issue.created_at,
+        "body": issue.body,
+    }
+
+
+def _print_issue(issue: Issue, comments: list[Comment]) -> None:
+    """An issue for people: what others wrote is indented, so that it cannot pass for a line of ours."""
+    print(f"{issue.key}: {plain(issue.title)}")
+    lines = [
+        ("state", _state(issue)),
+        ("labels", ", ".join(issue.labels)),
+        ("priority", f"P{issue.priority}"),
+        ("blocked by", ", ".join(issue.blocked_by)),
+        ("created", _time(issue.created_at)),
+    ]
+    for name, value in lines:
+        if value:
+            print(f"{name + ':':<12}{plain(value)}")
+    if issue.body:
+        print(f"\n{_indented(issue.body)}")
+    for remark in comments:
+        print(
+            f"\n{plain(remark.author)}, {_time(remark.at)}:\n{_indented(without_machine_lines(remark.body))}"
+        )
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in plain_lines(text).split("\n"))
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _tell(text: str) -> None:
+    """What was done, if a person is there to read it."""
+    if sys.stderr.isatty():
+        say(text)
