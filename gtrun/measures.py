@@ -23,10 +23,10 @@ def size(text: str) -> int:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)", text, re.ASCII)
     if not match:
         raise ValueError(f"expected a size like 512M or 4G, got {text!r}")
-    total = int(float(match[1]) * _BYTES[match[2]])
-    if not 0 < total < _LARGEST:
-        raise ValueError(f"expected a size above zero, got {text!r}")
-    return total
+    total = float(match[1]) * _BYTES[match[2]]
+    if not 1 <= total < _LARGEST:
+        raise ValueError(f"expected a size above zero and below {_LARGEST} bytes, got {text[:40]!r}")
+    return int(total)
 
 
 def human_seconds(value: float) -> str:

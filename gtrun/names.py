@@ -1,7 +1,6 @@
-"""Every name that gtrun derives: issue keys, unit names, identifiers, and what may stand on a command line."""
+"""Every name that gtrun derives: issue keys, unit names, identifiers, and what a command line may carry."""
 
 import re
-from hashlib import sha256
 from typing import NewType
 
 from gtrun.errors import UsageError
@@ -26,8 +25,10 @@ _REPO = r"(?!\.{1,2}#|\.{1,2}/)[A-Za-z0-9._-]{1,100}"
 _ISSUE = re.compile(_NUMBER, re.ASCII)
 _QUALIFIED = re.compile(rf"({_OWNER})/({_REPO})#({_NUMBER})", re.ASCII)
 _URL = re.compile(rf"https://[A-Za-z0-9.-]+(?::[0-9]+)?/({_OWNER})/({_REPO})/issues/({_NUMBER})", re.ASCII)
-_UNIT = re.compile(r"task-((?:[a-z0-9_]+\.[a-z0-9_]+\.)?[1-9][0-9]*)(?:-dup([1-9][0-9]*))?\.service", re.ASCII)
-_UNIT_NAME_MAX = 255 - len("-dup0000.service")  # UNIT_NAME_MAX of systemd, less our longest suffix
+_UNIT = re.compile(
+    r"task-((?:[a-z0-9_]+\.[a-z0-9_]+\.)?[1-9][0-9]*)(?:-dup([1-9][0-9]*))?\.service", re.ASCII
+)
+_STEM_MAX = 255 - len("task--dup0000.service")  # UNIT_NAME_MAX of systemd, less what we put around a stem
 
 
 def parse_issue(text: str) -> IssueKey:
@@ -55,7 +56,9 @@ def unit_name(issue: IssueKey, *, duplicate: int = 0) -> UnitName:
     match = _QUALIFIED.fullmatch(issue)
     if match:
         stem = f"{_escaped(match[1])}.{_escaped(match[2])}.{match[3]}"
-        if len(stem) > _UNIT_NAME_MAX:
+        if len(stem) > _STEM_MAX:
+            from hashlib import sha256  # noqa: PLC0415 - 2 ms that hardly any issue needs
+
             stem = f"_.{sha256(f'{match[1]}/{match[2]}'.encode()).hexdigest()}.{match[3]}"
     else:
         stem = issue
@@ -82,9 +85,9 @@ def duplicate_number(name: str) -> int:
 def identifier(unit: UnitName, token: Token) -> str:
     """The syslog identifier of one run.
 
-    It travels with the output stream, so it is never lost, whereas journald attributes a line to its unit only
-    while the process still exists (systemd-journald.service(8), _SYSTEMD_USER_UNIT). With the token in it, two
-    runs of one issue are told apart without the clock.
+    It travels with the output stream, so it is never lost, whereas journald attributes a line to its unit
+    only while the process still exists (systemd-journald.service(8), _SYSTEMD_USER_UNIT). With the token in
+    it, two runs of one issue are told apart without the clock.
     """
     return f"{unit.removesuffix('.service')}.{token[:8]}"
 
