@@ -157,6 +157,6 @@ def _check_accounts(agents: dict[str, Agent], rigs: dict[str, Rig], caller: str,
         other = taken.setdefault((rigs[agent.rig].host, account), agent)
         if other is not agent:
             wrong.append(
-                f"agents.{agent.name}: expected an account of its own, but it and agents.{other.name} are both"
-                f" the account {account!r} of one box (without the key account: whoever dispatches)"
+                f"agents.{agent.name}: expected an account of its own, but it and agents.{other.name} are"
+                f" both the account {account!r} of one box (without the key account: whoever dispatches)"
             )
