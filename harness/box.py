@@ -41,7 +41,7 @@ class BoxError(Exception):
     """The harness itself does not work; never the verdict of a scenario."""
 
 
-class NeedsRoot(BoxError):  # noqa: N818 - it names the condition
+class NeedsRoot(BoxError):
     """Booting a box needs root; the text has the command to type."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class NeedsRoot(BoxError):  # noqa: N818 - it names the condition
         )
 
 
-class Unexpected(BoxError):  # noqa: N818
+class Unexpected(BoxError):
     """A command in a box ended otherwise than the caller said; has argv, code and both streams."""
 
     def __init__(self, done: Completed, expected: int) -> None:
@@ -63,7 +63,7 @@ class Unexpected(BoxError):  # noqa: N818
         )
 
 
-class Hung(BoxError):  # noqa: N818
+class Hung(BoxError):
     """A command or a condition in a box took longer than its time limit."""
 
 
@@ -220,9 +220,7 @@ class Box:
         try:
             stdout, stderr = process.communicate(stdin, timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise Hung(
-                f"{list(argv)} as {account}: not done within {timeout:g} s\n{self._put_down(process)}"
-            ) from None
+            raise Hung(f"{list(argv)} as {account}: not done within {timeout:g} s\n{self._put_down(process)}") from None
         except BaseException:
             self.signal(process, signal.SIGKILL)
             process.wait()
@@ -438,9 +436,7 @@ def _text(argument: str | bytes) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Boot a box for a person; gives the command's exit code."""
-    parser = argparse.ArgumentParser(
-        "python -m harness.box", description="Boot a throwaway box and enter it."
-    )
+    parser = argparse.ArgumentParser("python -m harness.box", description="Boot a throwaway box and enter it.")
     parser.add_argument("--account", default="alice", help="who to be in it: alice, bob, root")
     parser.add_argument("--no-gtrun", action="store_true", help="without /opt/gtrun")
     parser.add_argument("command", nargs="*", help="what to run instead of a shell; after --")
@@ -450,9 +446,7 @@ def main(arguments: Sequence[str]) -> int:
             print(f"box up in {box.boot_seconds:.2f} s; it goes when you leave it", file=sys.stderr)
             command = chosen.command or ["bash", "-l"]
             term = {"TERM": os.environ.get("TERM", "dumb")}
-            return _outlive(
-                box.spawn(*command, account=chosen.account, env=term, stdin=None, stdout=None, stderr=None)
-            )
+            return _outlive(box.spawn(*command, account=chosen.account, env=term, stdin=None, stdout=None, stderr=None))
     except BoxError as error:
         print(f"harness: {error}", file=sys.stderr)
         return 78 if isinstance(error, NeedsRoot) else 1

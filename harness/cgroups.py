@@ -15,9 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FAMILY = "gtrun-harness"
-VERSION_1 = (
-    "systemd",
-)  # where systemd-nspawn repeats the payload's path when host and guest differ (sync_cgroup)
+VERSION_1 = ("systemd",)  # where systemd-nspawn repeats the payload's path when host and guest differ (sync_cgroup)
 
 
 class CgroupError(Exception):

@@ -39,9 +39,7 @@ def make_box(request: pytest.FixtureRequest) -> Iterator[MakeBox]:
         yield make
         if request.node.stash.get(PASSED, False):
             for made in boxes:
-                assert_clean(
-                    made, tracebacks=request.node.get_closest_marker("expects_traceback") is not None
-                )
+                assert_clean(made, tracebacks=request.node.get_closest_marker("expects_traceback") is not None)
 
 
 @pytest.fixture
@@ -99,7 +97,5 @@ def pytest_runtest_makereport(
                 report.sections.append((f"box {box.name}", told(box)))
     if report.failed:
         again = f"sudo .venv/bin/python -m pytest '{item.nodeid}'"
-        report.sections.append(
-            ("replay", f"{again}\na box to look around in: sudo .venv/bin/python -m harness.box")
-        )
+        report.sections.append(("replay", f"{again}\na box to look around in: sudo .venv/bin/python -m harness.box"))
     return report

@@ -38,7 +38,7 @@ BOOT_SECONDS = 30.0
 MS_NOSUID, MS_NODEV = 2, 4  # mount(2)
 
 
-class BootFailed(Exception):  # noqa: N818 - it names the condition
+class BootFailed(Exception):
     """The guest did not come up; the text has its console."""
 
 

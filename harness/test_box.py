@@ -140,9 +140,7 @@ def test_two_boxes_at_once_do_not_meet(make_box: MakeBox) -> None:
     assert not two.path("/home/alice/mine").exists()
     assert not Path("/home/alice/mine").exists()
     for box in (one, two):
-        box.run(
-            "systemd-run", "--user", "-q", "--unit=same-name", "--collect", "sleep", "60", account="alice"
-        )
+        box.run("systemd-run", "--user", "-q", "--unit=same-name", "--collect", "sleep", "60", account="alice")
     one.run("systemctl", "--user", "stop", "same-name", account="alice")
     assert two.run("systemctl", "--user", "is-active", "same-name", account="alice").out == "active\n"
     two.run("systemctl", "--user", "stop", "same-name", account="alice")

@@ -42,7 +42,7 @@ BUILD_SECONDS = 900.0
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "gtrun")
 
 
-class TreeFailed(BoxError):  # noqa: N818 - it names the condition
+class TreeFailed(BoxError):
     """A tree could not be built; the text has the builder's last lines."""
 
 
@@ -79,13 +79,13 @@ def _build_root(suite: Suite, home: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     mirror = os.environ.get("GTRUN_HARNESS_MIRROR", MIRROR)
     packages = f"--include={','.join(PACKAGES)}"
-    debootstrap = ["mmdebstrap", "--quiet", "--mode=root", "--variant=apt", packages, *OPTIONS[suite]]
+    builder = ["mmdebstrap", "--quiet", "--mode=root", "--variant=apt", packages, *OPTIONS[suite]]
     _run(f"a tree of {suite}", [*builder, suite, str(unfinished), mirror])
     unfinished.rename(home / "root")
 
 
 def _renew_venv(home: Path) -> None:
-    """Install this checkout's gtrun into the tree's environment, made at /opt/gtrun, where the box shows it."""
+    """Install this checkout's gtrun, at /opt/gtrun, where the box shows it, and then move it aside."""
     made = home / "venv/made"
     wanted = _fingerprint()
     if made.exists() and made.read_text() == wanted:
