@@ -390,7 +390,10 @@ def _told(file: Path) -> Iterator[None]:
 
 
 def _primary_code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code == sqlite3.SQLITE_READONLY_DIRECTORY:
+        return sqlite3.SQLITE_CANTOPEN  # the log cannot be made in a closed folder, and readers need it too
+    return code & 0xFF
 
 
 def _no_board(file: Path, why: str) -> BoardUnavailable:
@@ -410,9 +413,7 @@ def _unavailable(file: Path, error: sqlite3.Error) -> BoardUnavailable:
         case sqlite3.SQLITE_CANTOPEN:
             return BoardUnavailable(f"the board {file} cannot be opened by this account", hint=access)
         case sqlite3.SQLITE_FULL:
-            return BoardUnavailable(
-                f"no space is left for the board {file}", hint="make room; nothing was written"
-            )
+            return BoardUnavailable(f"no space is left for the board {file}", hint="make room; nothing was written")
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
             return _no_board(file, str(error))
         case _:

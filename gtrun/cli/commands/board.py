@@ -33,9 +33,7 @@ class State(StrEnum):
 
 IssueArgument = Annotated[str, typer.Argument(metavar="ISSUE", help="Its number.", show_default=False)]
 BodyOption = Annotated[str | None, typer.Option("--body", metavar="TEXT", help="The text.")]
-BodyFileOption = Annotated[
-    str | None, typer.Option("--body-file", metavar="FILE", help="The text; - is stdin.")
-]
+BodyFileOption = Annotated[str | None, typer.Option("--body-file", metavar="FILE", help="The text; - is stdin.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 
@@ -44,16 +42,12 @@ def add(
     context: typer.Context,
     title: Annotated[
         str,
-        typer.Argument(
-            metavar="TITLE", help="One line; -- before it if it begins with a dash.", show_default=False
-        ),
+        typer.Argument(metavar="TITLE", help="One line; -- before it if it begins with a dash.", show_default=False),
     ],
     body: BodyOption = None,
     body_file: BodyFileOption = None,
     label: Annotated[list[str] | None, typer.Option("--label", metavar="L", help="Repeatable.")] = None,
-    priority: Annotated[
-        int, typer.Option(min=0, max=4, metavar="N", help="0 is the most urgent, 4 the least.")
-    ] = 2,
+    priority: Annotated[int, typer.Option(min=0, max=4, metavar="N", help="0 is the most urgent, 4 the least.")] = 2,
     blocked_by: Annotated[list[str] | None, typer.Option(metavar="ISSUE", help="Repeatable.")] = None,
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> None:
@@ -85,10 +79,7 @@ def list_issues(
         return
     table(
         ("ISSUE", "PRIORITY", "STATE", "LABELS", "BLOCKED BY", "TITLE"),
-        [
-            (i.key, f"P{i.priority}", _state(i), ", ".join(i.labels), ", ".join(i.blocked_by), i.title)
-            for i in issues
-        ],
+        [(i.key, f"P{i.priority}", _state(i), ", ".join(i.labels), ", ".join(i.blocked_by), i.title) for i in issues],
     )
     if not issues:
         which = "" if state is State.ALL else f"{state.value} "
@@ -232,9 +223,7 @@ def _print_issue(issue: Issue, comments: list[Comment]) -> None:
     if issue.body:
         print(f"\n{_indented(issue.body)}")
     for remark in comments:
-        print(
-            f"\n{plain(remark.author)}, {_time(remark.at)}:\n{_indented(without_machine_lines(remark.body))}"
-        )
+        print(f"\n{plain(remark.author)}, {_time(remark.at)}:\n{_indented(without_machine_lines(remark.body))}")
 
 
 def _indented(text: str) -> str:

@@ -1,0 +1,76 @@
+"""The commands and their option parser. A command's module is imported when that command is typed."""
+
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer._click.exceptions import ClickException
+from typer.core import TyperGroup
+
+from gtrun.cli.invocation import Invocation
+from gtrun.exits import Exit
+
+COMMANDS = {
+    "dispatch": "Start a run of one issue by one agent.",
+    "ps": "Every live run.",
+    "live": "Every live unit for one issue.",
+    "show": "The history of an issue: attempts, refusals, runs, results.",
+    "logs": "What one run did.",
+    "stop": "Stop the whole run and close it out.",
+    "reconcile": "Close out runs that ended without a close-out, post the markers still owed.",
+    "board": "The local board: add, list, show, comment, label, close, reopen.",
+    "init": "Write a commented fleet.toml.",
+    "doctor": "Check this box and say how to mend each fault.",
+    "info": "Versions.",
+}
+
+
+class _Lazy(TyperGroup):
+    """A group that imports only the module of the command it runs."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - typer's own signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"gtrun.cli.commands.{cmd_name}")
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name
+        command.help = command.help or COMMANDS[cmd_name]
+        return command
+
+
+app = typer.Typer(
+    cls=_Lazy,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option(help="Use this fleet.toml.", metavar="FILE")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.")] = False,  # noqa: ARG001, FBT002
+) -> None:
+    """Start one run of one issue by one coding agent, exactly once, as a systemd unit."""
+    context.obj = Invocation.of(os.environ, config)
+
+
+def parse_and_run(arguments: Sequence[str]) -> int:
+    """Parse a command line and run its command; returns the exit code that the command chose."""
+    try:
+        result = app(list(arguments), prog_name="gtrun", standalone_mode=False)
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    except ClickException as error:
+        error.show()
+        return Exit.USAGE
+    return result if isinstance(result, int) else Exit.DONE

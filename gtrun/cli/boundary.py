@@ -1,0 +1,61 @@
+"""The one place where an error becomes a message and an exit code."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from gtrun.errors import GtrunError
+from gtrun.exits import Exit
+from gtrun.text import plain
+
+
+def guarded(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        return _command(arguments)
+    except GtrunError as error:
+        complain(error)
+        return error.code
+    except KeyboardInterrupt:
+        print("gtrun: interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # the reader went away (`gtrun show 1 | head`): nothing to say, and nothing more to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        print(f"gtrun: this is a bug in gtrun: {plain(repr(error))}", file=sys.stderr)
+        print("gtrun: run it again with --debug and report what it prints", file=sys.stderr)
+        return Exit.BUG
+
+
+def complain(error: GtrunError) -> None:
+    """An error on stderr: what, and what to do."""
+    print(f"gtrun: {plain(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(f"gtrun: hint: {plain(error.hint)}", file=sys.stderr)
+
+
+def _command(arguments: Sequence[str]) -> int:
+    match arguments:
+        # What the unit executes, and the plain form of the one command that is typed and timed most: neither has
+        # an option, so neither pays for the option parser (32 of 75 ms).
+        case ["run", record]:
+            from gtrun.runner.run import run  # noqa: PLC0415
+
+            return run(record)
+        case ["closeout", record]:
+            from gtrun.runner.closeout import closeout  # noqa: PLC0415
+
+            return closeout(record)
+        case ["dispatch", target, issue] if not target.startswith("-") and not issue.startswith("-"):
+            from gtrun.cli.dispatching import dispatch  # noqa: PLC0415
+            from gtrun.cli.invocation import Invocation  # noqa: PLC0415
+
+            return dispatch(Invocation.of(os.environ), target, issue)
+        case _:
+            from gtrun.cli.app import parse_and_run  # noqa: PLC0415
+
+            return parse_and_run(arguments)

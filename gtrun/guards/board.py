@@ -1,0 +1,25 @@
+"""The board guard (13): is the issue work at all?"""
+
+from gtrun.board import disposal
+from gtrun.exits import Exit
+from gtrun.guards.verdict import Open, Pass, Question, Refuse, Verdict
+
+
+def check(question: Question) -> Verdict:
+    """Refuse an issue that is closed, carries a terminal mark or does not exist.
+
+    Inside a dispatched run (GTRUN_BACKEND is set) it is skipped; the run's own disposal check never is.
+    """
+    if question.environment.get("GTRUN_BACKEND"):
+        return Pass()
+    view = question.board()
+    if view.problem:
+        return Open(view.problem)
+    if view.issue is None:
+        return Refuse(
+            f"issue {question.issue} does not exist on the board", Exit.NOT_WORK, "list what is there: gtrun board list"
+        )
+    why = disposal(view.issue, view.comments, question.terminal_labels, question.terminal_glyphs)
+    if why is None:
+        return Pass()
+    return Refuse(f"issue {question.issue} is not work: {why}", Exit.NOT_WORK, f"look: gtrun board show {question.issue}")

@@ -1,0 +1,78 @@
+"""The comments by which an issue says that a run started and how it ended.
+
+Each carries an invisible machine-readable line with the run's ID, so a board can tell that it has this very marker
+already, however often it is posted. A marker never begins with a terminal glyph: it must not look like "done".
+"""
+
+import re
+from enum import StrEnum
+
+from gtrun.measures import human_bytes, human_seconds
+from gtrun.model import Ending, ResolvedRun, Result
+from gtrun.names import RunId
+from gtrun.text import plain
+
+_LINE = re.compile(r"^<!-- gtrun:(started|finished) run=([0-9a-f]{32}) -->$", re.MULTILINE)
+
+
+class Kind(StrEnum):
+    """Which of a run's two markers."""
+
+    STARTED = "started"
+    FINISHED = "finished"
+
+
+def machine_line(kind: Kind, run: RunId) -> str:
+    """The line that identifies a marker; HTML comments are not rendered."""
+    return f"<!-- gtrun:{kind} run={run} -->"
+
+
+def without_machine_lines(body: str) -> str:
+    """A comment's body as a person reads it."""
+    return _LINE.sub("", body).rstrip()
+
+
+def started(resolved: ResolvedRun, run: RunId, note: str = "") -> str:
+    """The body of the started marker."""
+    lines = [
+        f"gtrun: **started** by agent `{resolved.agent}` on rig `{resolved.rig}`: "
+        f"unit `{resolved.unit}`, run `{run}`."
+    ]
+    if note:
+        lines.append(f"Note: {plain(note)}.")
+    return "\n\n".join([*lines, machine_line(Kind.STARTED, run)])
+
+
+def outcome(ending: Ending) -> str:
+    """How a run ended, in a few words: `failed, exit code 3 (disk full)`."""
+    how = ending.result.value
+    if ending.signal is not None:
+        how += f", signal {ending.signal.removeprefix('SIG')}"
+    elif ending.exit_code is not None:
+        how += f", exit code {ending.exit_code}"
+    return how + (f" ({plain(ending.reason)})" if ending.reason else "")
+
+
+def used(ending: Ending) -> str:
+    """What a run took: `in 3m 20s, CPU 41s, peak memory 1.4G`."""
+    parts = []
+    if ending.duration is not None:
+        parts.append(f"in {human_seconds(ending.duration)}")
+    if ending.usage.cpu is not None:
+        parts.append(f"CPU {human_seconds(ending.usage.cpu)}")
+    if ending.usage.memory_peak is not None:
+        parts.append(f"peak memory {human_bytes(ending.usage.memory_peak)}")
+    return ", ".join(parts)
+
+
+def finished(resolved: ResolvedRun, run: RunId, ending: Ending) -> str:
+    """The body of the finished marker."""
+    took = used(ending)
+    lines = [
+        f"gtrun: **finished** by agent `{resolved.agent}` on rig `{resolved.rig}`: {outcome(ending)}"
+        + (f", {took}" if took else "")
+        + f". Unit `{resolved.unit}`, run `{run}`."
+    ]
+    if ending.result is Result.SUCCESS:
+        lines.append("An exit code is not a merge: this says nothing about whether a pull request exists or is merged.")
+    return "\n\n".join([*lines, machine_line(Kind.FINISHED, run)])

@@ -1,0 +1,134 @@
+"""The values that the rooms hand each other. Nothing here does anything."""
+
+from enum import StrEnum
+
+import msgspec
+
+from gtrun.names import IssueKey, RunId, Token, UnitName
+
+
+class Issue(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work as a board tells it; every text in it is untrusted.
+
+    `priority` counts from 0, the most urgent; `created_at` is in seconds since the epoch.
+    """
+
+    key: IssueKey
+    title: str
+    body: str = ""
+    labels: tuple[str, ...] = ()
+    priority: int = 2
+    is_open: bool = True
+    blocked_by: tuple[IssueKey, ...] = ()
+    url: str = ""
+    created_at: float = 0.0
+
+
+class Comment(msgspec.Struct, frozen=True, kw_only=True):
+    """One comment on an issue; `at` is in seconds since the epoch."""
+
+    author: str
+    body: str
+    at: float
+
+
+class Result(StrEnum):
+    """How a run ended."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    STOPPED = "stopped"
+    KILLED = "killed"
+    OOM_KILL = "oom-kill"
+    LOST = "lost"
+    DISPOSED = "disposed"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Limits on the unit: sizes in bytes, `cpu_quota` in per cent of one CPU (systemd.resource-control(5))."""
+
+    memory_max: int | None = None
+    memory_high: int | None = None
+    tasks_max: int | None = None
+    cpu_weight: int | None = None
+    cpu_quota: int | None = None
+
+
+class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the runner and the close-out need, so that neither reads fleet.toml.
+
+    `command` and `prompt` still carry their placeholders: `{run}` is known only once systemd has started the unit.
+    `board` is an absolute path; `time_limit` and `stop_timeout` are in seconds; `path` holds absolute folders.
+    """
+
+    token: Token
+    agent: str
+    rig: str
+    issue: Issue
+    unit: UnitName
+    identifier: str
+    board: str
+    terminal_labels: tuple[str, ...]
+    terminal_glyphs: tuple[str, ...]
+    backend: str
+    command: tuple[str, ...]
+    prompt: str
+    workdir: str
+    environment: dict[str, str]
+    path: tuple[str, ...]
+    time_limit: float | None
+    stop_timeout: float
+    limits: Limits
+    keep: float
+    dispatched_at: float
+    dispatched_by: str
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run used: CPU in seconds, memory in bytes; None where the kernel does not say."""
+
+    cpu: float | None = None
+    memory_peak: int | None = None
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The truth about one run, as the close-out judged it.
+
+    Exactly one of `exit_code` and `signal` is set unless the main process never was (`lost`, and some failures).
+    `duration` is in seconds from the unit's start to the end of its main process.
+    """
+
+    result: Result
+    reason: str = ""
+    exit_code: int | None = None
+    signal: str | None = None
+    duration: float | None = None
+    usage: Usage = Usage()
+    service_result: str = ""
+
+    @property
+    def shell_code(self) -> int:
+        """The run's own exit code as a shell gives it: 128+n for a signal."""
+        if self.signal is not None:
+            from signal import Signals  # noqa: PLC0415 - only `dispatch --wait` asks
+
+            name = self.signal if self.signal.startswith("SIG") else f"SIG{self.signal}"
+            return 128 + (Signals[name].value if name in Signals.__members__ else 0)
+        if self.exit_code is not None:
+            return self.exit_code
+        return 0 if self.result in {Result.SUCCESS, Result.DISPOSED} else 1
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run as its record tells it. Times are in seconds since the epoch."""
+
+    resolved: ResolvedRun
+    run: RunId | None = None
+    begun_at: float | None = None
+    note: str = ""
+    stop_asked_by: str | None = None
+    ending: Ending | None = None
+    ended_at: float | None = None
+    owed: tuple[str, ...] = ()
+    posted: tuple[str, ...] = ()

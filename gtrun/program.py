@@ -1,0 +1,161 @@
+"""What a run executes: the agent program with its arguments, environment, folder and standard input.
+
+Used twice: before the start, as the agent's account, so that what cannot work is refused while nothing runs yet; and
+by the runner, with the run's ID, for the real thing.
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gtrun.errors import LaunchFailed
+from gtrun.model import ResolvedRun
+from gtrun.names import RunId
+from gtrun.placeholders import expand, fields
+
+DEFAULT_PROMPT = """\
+Work on issue {issue}: {title}
+
+{body}
+
+The issue: {url}
+You are agent {agent}. Work in {workdir}. When you are done, commit, push a branch and open a pull request.
+"""
+
+_STRING_MAX = 32 * 4096 - 1  # MAX_ARG_STRLEN of execve(2), less its NUL
+_SLACK = 4096  # room for what the kernel and the dynamic linker add
+_PROMPT_MAX = 16 * 1024 * 1024
+_DROPPED = ("PYTHONPATH", "PYTHONHOME")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Ready for execve(2). `stdin` is None for a command that names its prompt in an argument."""
+
+    path: str
+    argv: list[str]
+    environment: dict[str, str]
+    workdir: str
+    prompt: str
+    stdin: str | None
+    wants_prompt_file: bool
+
+
+def expand_home(path: str, home: str) -> str:
+    """`~` and `~/…` as that account means them."""
+    return home + path[1:] if path == "~" or path.startswith("~/") else path
+
+
+def find(name: str, folders: tuple[str, ...], workdir: str) -> str:
+    """The absolute path of a program: in `folders`, or relative to `workdir` if it has a slash. Raises LaunchFailed."""
+    candidates = [os.path.join(workdir, name)] if "/" in name else [os.path.join(f, name) for f in folders]  # noqa: PTH118
+    rejected = []
+    for candidate in candidates:
+        try:
+            info = os.stat(candidate)  # noqa: PTH116 - a string in, a string out
+        except OSError:
+            continue
+        if stat.S_ISREG(info.st_mode) and os.access(candidate, os.X_OK):
+            return candidate
+        rejected.append(candidate)
+    if rejected:
+        raise LaunchFailed(
+            f"the program {name!r} is not executable: {rejected[0]}", hint=f"mend it with: chmod +x {rejected[0]}"
+        )
+    where = ", ".join(folders) if "/" not in name else candidates[0]
+    raise LaunchFailed(
+        f"the program {name!r} is not there: looked in {where}",
+        hint="install it for the agent's account, or add its folder to [run] path",
+    )
+
+
+def check_strings(strings: Mapping[str, str] | list[str], what: str) -> int:
+    """Refuse what execve(2) cannot take or would cut; returns the room it takes, in bytes. Raises LaunchFailed."""
+    items = [f"{key}={value}" for key, value in strings.items()] if isinstance(strings, Mapping) else strings
+    total = 0
+    for item in items:
+        if "\0" in item:
+            raise LaunchFailed(f"{what} has a NUL character, which no program can be given")
+        try:
+            raw = item.encode()
+        except UnicodeEncodeError:
+            raise LaunchFailed(f"{what} is not valid UTF-8") from None
+        if len(raw) > _STRING_MAX:
+            raise LaunchFailed(
+                f"{what} has {len(raw)} bytes in one string, and the kernel takes at most {_STRING_MAX}",
+                hint="let the prompt go to stdin, or to a file with {prompt_file}",
+            )
+        total += len(raw) + 1 + 8
+    return total
+
+
+def check_workdir(workdir: str) -> None:
+    """Raises LaunchFailed unless the folder is there and can be entered."""
+    if not os.path.isdir(workdir):  # noqa: PTH112
+        raise LaunchFailed(f"the workdir {workdir} is not there", hint="create it, or set [run] workdir")
+    if not os.access(workdir, os.X_OK):
+        raise LaunchFailed(f"the workdir {workdir} cannot be entered by this account")
+
+
+def read_prompt(path: str) -> str:
+    """A prompt template from its file. Raises LaunchFailed."""
+    try:
+        data = Path(path).read_bytes()
+        text = data.decode()
+    except OSError as error:
+        raise LaunchFailed(f"cannot read the prompt {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise LaunchFailed(f"the prompt {path} is not UTF-8") from None
+    if len(data) > _PROMPT_MAX:
+        raise LaunchFailed(f"the prompt {path} has {len(data)} bytes, and at most {_PROMPT_MAX} are taken")
+    return text
+
+
+def resolve(run: ResolvedRun, run_id: RunId, prompt_file: str, base: Mapping[str, str]) -> Program:
+    """Everything that execve(2) needs. `base` is the environment of the manager. Raises LaunchFailed."""
+    check_workdir(run.workdir)
+    values = {
+        "issue": run.issue.key,
+        "url": run.issue.url,
+        "run": run_id,
+        "agent": run.agent,
+        "workdir": run.workdir,
+        "title": run.issue.title,
+    }
+    try:
+        prompt = expand(run.prompt, {**values, "body": run.issue.body})
+    except ValueError as error:
+        raise LaunchFailed(f"the prompt template is not usable: {error}") from error
+    if "\0" in prompt:
+        raise LaunchFailed("the prompt has a NUL character")
+    values |= {"prompt": prompt, "prompt_file": prompt_file}
+    argv = [expand(argument, values) for argument in run.command]
+    named = {field for argument in run.command for field in fields(argument)}
+    path = find(argv[0], run.path, run.workdir)
+    environment = {key: value for key, value in base.items() if key not in _DROPPED}
+    environment["PATH"] = ":".join(run.path)
+    environment |= run.environment
+    environment |= {
+        "GTRUN_AGENT": run.agent,
+        "GTRUN_BACKEND": run.backend,
+        "GTRUN_ISSUE": run.issue.key,
+        "GTRUN_RUN": run_id,
+    }
+    room = check_strings(argv, "an argument of the command") + check_strings(environment, "the environment")
+    most = os.sysconf("SC_ARG_MAX") - _SLACK
+    if room > most:
+        raise LaunchFailed(
+            f"arguments and environment take {room} bytes, and the kernel takes at most {most}",
+            hint="let the prompt go to stdin, or to a file with {prompt_file}",
+        )
+    return Program(
+        path=path,
+        argv=argv,
+        environment=environment,
+        workdir=run.workdir,
+        prompt=prompt,
+        stdin=None if named & {"prompt", "prompt_file"} else prompt,
+        wants_prompt_file="prompt_file" in named,
+    )

@@ -1,0 +1,233 @@
+"""A child process that acts as one account for its parent.
+
+A manager that does not answer freezes whoever talks to it, and the binding holds the interpreter's lock meanwhile, so
+the parent never talks to one itself. The child is forked before the parent knows which account it needs, and imports
+the binding while the parent reads its configuration. It then becomes the account for good: as root's child it drops to
+it before it opens anything of that account. Requests and replies are JSON, decoded to their types: an account must
+not be able to hand its parent anything else.
+"""
+
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import typing
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from gtrun.account import Account
+from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, Refused, StateError
+from gtrun.exits import Exit
+
+if typing.TYPE_CHECKING:
+    from gtrun.reach.operations import Session
+
+A = TypeVar("A", bound=msgspec.Struct)
+R = TypeVar("R")
+
+_LENGTH = struct.Struct("!I")
+_KINDS: dict[str, type[GtrunError]] = {
+    kind.__name__: kind for kind in (BoardUnavailable, GtrunError, LaunchFailed, NoManager, Refused, StateError)
+}
+
+
+class _Request(msgspec.Struct):
+    operation: str
+    arguments: msgspec.Raw
+    seconds: float
+
+
+class _Failure(msgspec.Struct):
+    kind: str
+    message: str
+    hint: str
+    code: int
+
+
+class _Reply(msgspec.Struct):
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    failure: _Failure | None = None
+
+
+class _Identity(msgspec.Struct):
+    name: str
+    uid: int
+    gid: int
+    home: str
+    state: str
+    runtime: str
+
+
+class Worker:
+    """The parent's end. A context manager: leaving it ends the child, whatever it is doing."""
+
+    def __init__(self) -> None:
+        """Fork the child. It costs 1 ms and starts to import the binding at once."""
+        ours, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._child = os.fork()
+        if self._child == 0:
+            ours.close()
+            _serve(theirs)
+        theirs.close()
+        self._socket = ours
+        self.account: Account | None = None
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child and reap it. A second call does nothing."""
+        if self._child:
+            self._socket.close()
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+            self._child = 0
+
+    def act_as(self, account: Account) -> None:
+        """From now on the child is this account. Raises NoManager if it may not be."""
+        if os.geteuid() not in {0, account.uid}:
+            raise NoManager(
+                f"agent account {account.name} is another account, and only root may act for it",
+                hint=f"run this as {account.name} or as root: sudo gtrun …",
+            )
+        self.account = account
+        identity = _Identity(account.name, account.uid, account.gid, account.home, account.state, account.runtime)
+        self._send(msgspec.json.encode(identity))
+
+    def call(
+        self, operation: Callable[["Session", A], R], arguments: A, *, seconds: float = 20.0, forever: bool = False
+    ) -> R:
+        """Have an operation of `gtrun.reach.operations` carried out, within `seconds`.
+
+        Raises what the operation raises, and ManagerSilent at the deadline: the child is ended, and what was under
+        way may have happened or not. `forever` waits without a deadline, and still ends at ^C.
+        """
+        request = _Request(operation.__name__, msgspec.Raw(msgspec.json.encode(arguments)), 0.0 if forever else seconds)
+        self._send(msgspec.json.encode(request))
+        try:
+            data = self._receive(None if forever else time.monotonic() + seconds)
+        except TimeoutError:
+            self.close()
+            who = self.account.name if self.account else "?"
+            raise ManagerSilent(
+                f"the user manager of {who} did not answer within {seconds:g} s",
+                hint="what was asked may still happen: look with `gtrun live`",
+            ) from None
+        reply = msgspec.json.decode(data, type=_Reply)
+        if reply.failure is not None:
+            failure = reply.failure
+            raise _KINDS.get(failure.kind, GtrunError)(failure.message, hint=failure.hint, code=Exit(failure.code))
+        kind: type[R] = typing.get_type_hints(operation)["return"]
+        return msgspec.json.decode(reply.value, type=kind)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(_LENGTH.pack(len(data)) + data)
+        except BrokenPipeError:
+            raise GtrunError(f"the process that acts for {self.account and self.account.name} went away") from None
+
+    def _receive(self, deadline: float | None) -> bytes:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+
+        def exactly(count: int) -> bytes:
+            data = b""
+            while len(data) < count:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and (left <= 0 or not poll.poll(left * 1000)):
+                    raise TimeoutError
+                chunk = self._socket.recv(count - len(data))
+                if not chunk:
+                    who = self.account.name if self.account else "?"
+                    raise GtrunError(f"the process that acts for {who} went away")
+                data += chunk
+            return data
+
+        return exactly(_LENGTH.unpack(exactly(_LENGTH.size))[0])
+
+
+def _serve(connection: socket.socket) -> typing.NoReturn:
+    """The child's life: one identity, then requests until the parent hangs up."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is the parent's to handle: it ends us
+        import pystemd.dbuslib  # noqa: F401, PLC0415 - while the parent reads its configuration
+
+        from gtrun.reach.operations import Session  # noqa: PLC0415
+
+        identity = _next(connection)
+        if identity is not None:
+            account = Account(**msgspec.to_builtins(msgspec.json.decode(identity, type=_Identity)))
+            _become(account)
+            session = Session(account)
+            while (request := _next(connection)) is not None:
+                reply = msgspec.json.encode(_answer(session, msgspec.json.decode(request, type=_Request)))
+                connection.sendall(_LENGTH.pack(len(reply)) + reply)
+            if session.prepared is not None:  # our parent was killed before it asked for the start
+                session.prepared.discard()
+        code = 0
+    except BaseException:  # noqa: BLE001 - a process's own boundary: a bug of ours, shown as the interpreter would
+        sys.excepthook(*sys.exc_info())
+    finally:
+        # not sys.exit: what the parent has registered for its own end is not ours to run
+        os._exit(code)
+
+
+def _next(connection: socket.socket) -> bytes | None:
+    head = connection.recv(_LENGTH.size, socket.MSG_WAITALL)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    return connection.recv(length, socket.MSG_WAITALL)
+
+
+def _become(account: Account) -> None:
+    """Drop to the account for good (credentials(7)); a no-op for one's own."""
+    if os.geteuid() != account.uid:
+        os.initgroups(account.name, account.gid)
+        os.setresgid(account.gid, account.gid, account.gid)
+        os.setresuid(account.uid, account.uid, account.uid)
+        os.environ.update(HOME=account.home, USER=account.name, LOGNAME=account.name)
+        for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS"):
+            os.environ.pop(name, None)
+    os.chdir("/")
+    os.umask(0o077)
+
+
+def _answer(session: "Session", request: _Request) -> _Reply:
+    from gtrun.reach import operations  # noqa: PLC0415 - it imports the binding
+
+    operation = operations.BY_NAME[request.operation]
+    hints = typing.get_type_hints(operation)
+    # the parent ends us at its deadline; if it was killed meanwhile, the kernel does, since the binding may hang
+    signal.alarm(int(request.seconds) + 2 if request.seconds else 0)
+    try:
+        value = operation(session, msgspec.json.decode(request.arguments, type=hints["arguments"]))
+    except GtrunError as error:
+        kind = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _KINDS), "GtrunError")
+        return _Reply(failure=_Failure(kind, error.message, error.hint, int(error.code)))
+    finally:
+        signal.alarm(0)
+    return _Reply(value=msgspec.Raw(msgspec.json.encode(value)))
+
+
+def as_account(account: Account) -> Worker:
+    """A worker that already acts as the account. Raises NoManager."""
+    worker = Worker()
+    try:
+        worker.act_as(account)
+    except GtrunError:
+        worker.close()
+        raise
+    return worker
+

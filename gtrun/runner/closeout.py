@@ -1,0 +1,139 @@
+"""`gtrun closeout`: the unit's ExecStopPost. It writes down how the run ended, then says so on the issue.
+
+It needs the environment and the run record, nothing else: no bus (gone while a manager shuts down), no board, no network, no
+free disk. The truth is on the disk before the board is asked; what cannot be posted stays owed. It keeps its own
+deadline, and it always returns 0: the unit's result is the run's, not ours.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from gtrun.account import own
+from gtrun.errors import BoardUnavailable, GtrunError, StateError
+from gtrun.model import Ending, Usage
+from gtrun.names import RunId, UnitName, decode_path
+from gtrun.reach import Worker
+from gtrun.reach import operations as at_agent
+from gtrun.runner.judge import Evidence, judge
+from gtrun.state import outbox
+from gtrun.state import record as records
+from gtrun.state.record import Begun, Ended, Record
+from gtrun.systemd.units import Observed
+
+_MANAGER_WAIT = 1.5
+_USEC = 1_000_000
+
+
+def closeout(encoded_path: str) -> int:
+    """Close out the record's run. The second of the two that a unit has finds nothing left to do."""
+    path = Path(decode_path(encoded_path))
+    try:
+        record = Record(path)
+    except FileNotFoundError:
+        return 0  # closed already
+    except records.CorruptRecord as error:
+        print(f"gtrun: {error.message}; its bytes are kept in {records.set_aside(path)}", file=sys.stderr)
+        return 0
+    with record:
+        resolved = record.run.resolved
+        # a third: two close-outs, and the rest is systemd's own; the kernel ends us where we cannot end ourselves
+        allowed = resolved.stop_timeout / 3
+        signal.setitimer(signal.ITIMER_REAL, allowed)
+        deadline = time.monotonic() + allowed * 0.9
+        _write_ending(record, os.environ)
+        try:
+            outbox.post_owed(record, at_agent.open_board)
+        except (BoardUnavailable, StateError) as error:
+            print(f"gtrun: the markers of this run are owed: {error.message}", file=sys.stderr)
+        record.close_if_settled()
+    state = str(path.parent.parent.parent)
+    for problem in outbox.flush(state, at_agent.open_board, skip=path, deadline=deadline):
+        print(f"gtrun: outbox: {problem}", file=sys.stderr)
+    records.prune(state, resolved.keep)
+    return 0
+
+
+def _write_ending(record: Record, environment: Mapping[str, str]) -> None:
+    """Judge the run and make the judgement durable. Does nothing if an earlier close-out has."""
+    if record.run.ending is not None:
+        return
+    run = record.run
+    seen = _observe(run.resolved.unit, environment)
+    code, status = environment.get("EXIT_CODE", ""), environment.get("EXIT_STATUS", "")
+    duration = _duration(seen, run.begun_at)
+    limit = run.resolved.time_limit
+    judgement = judge(
+        Evidence(
+            service_result=environment.get("SERVICE_RESULT", ""),
+            exit_code=code,
+            exit_status=status,
+            stop_came_first=None if seen is None else 0 < seen.active_exit < (seen.main_exit or seen.active_exit),
+            stop_asked_by=run.stop_asked_by,
+            gave_up=record.gave_up,
+            disposed=record.disposed,
+            was_executed=run.begun_at is not None,
+            limit_reached=limit is not None and duration is not None and duration >= limit,
+        )
+    )
+    facts = [] if run.run else [Begun(RunId(environment["INVOCATION_ID"]), record.run.resolved.dispatched_at)]
+    ending = Ending(
+        result=judgement.result,
+        reason=judgement.reason,
+        exit_code=int(status) if code == "exited" and status.isdecimal() else None,
+        signal=status if code in {"killed", "dumped"} else None,
+        duration=duration,
+        usage=_usage(seen),
+        service_result=environment.get("SERVICE_RESULT", ""),
+    )
+    record.append(*facts, Ended(ending, time.time()))
+
+
+def _observe(unit: UnitName, environment: Mapping[str, str]) -> Observed | None:
+    """What the manager knows of us; None if it cannot be asked in time."""
+    with contextlib.suppress(GtrunError), Worker() as worker:
+        worker.act_as(own(environment))
+        return worker.call(at_agent.observe_ending, at_agent.Watch(unit), seconds=_MANAGER_WAIT)
+    return None
+
+
+def _duration(seen: Observed | None, begun_at: float | None) -> float | None:
+    if seen is not None and 0 < seen.main_start < seen.main_exit:
+        return (seen.main_exit - seen.main_start) / _USEC
+    return None if begun_at is None else max(0.0, time.time() - begun_at)
+
+
+def _usage(seen: Observed | None) -> Usage:
+    """CPU without our own, and peak memory where the kernel counts it."""
+    folder = _unit_cgroup()
+    cpu = None
+    if folder is not None:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            cpu = int(dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())["usage_usec"]) / _USEC
+    if cpu is None and seen is not None and seen.cpu_nsec is not None:
+        cpu = seen.cpu_nsec / 1e9
+    if cpu is not None:
+        cpu = max(0.0, cpu - sum(os.times()[:4]))
+    peak = seen.memory_peak if seen is not None else None
+    if peak is None and folder is not None:
+        with contextlib.suppress(OSError, ValueError):
+            peak = int((folder / "memory.peak").read_text())
+    return Usage(cpu=cpu, memory_peak=peak)
+
+
+def _unit_cgroup() -> Path | None:
+    """The unit's cgroup: the parent of the `.control` that a delegated unit's ExecStopPost runs in."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::/"):
+                for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+                    folder = Path(root + line.removeprefix("0::"))
+                    if (folder / "cgroup.procs").exists():
+                        return folder.parent if folder.name == ".control" else folder
+    return None
+
+

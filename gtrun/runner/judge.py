@@ -1,0 +1,78 @@
+"""How a run ended, judged from what systemd says about its main process. Pure."""
+
+from dataclasses import dataclass
+
+from gtrun.model import Result
+from gtrun.systemd import exitstatus
+
+# signals by which a program ends itself; every other one was sent to it
+_OWN_SIGNALS = frozenset({"ABRT", "BUS", "FPE", "ILL", "PIPE", "SEGV", "SYS", "TRAP", "XCPU", "XFSZ"})
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the close-out knows.
+
+    `service_result`, `exit_code` and `exit_status` are $SERVICE_RESULT, $EXIT_CODE and $EXIT_STATUS of
+    systemd.exec(5). `stop_came_first` says whether the unit left its active state before its main process ended,
+    which only a stop from outside or the time limit does; None if the manager could not be asked. `stop_asked_by`
+    is who asked gtrun to stop it. `limit_reached` is whether the run lasted as long as its time limit.
+    """
+
+    service_result: str
+    exit_code: str
+    exit_status: str
+    stop_came_first: bool | None
+    stop_asked_by: str | None = None
+    gave_up: str = ""
+    disposed: str = ""
+    was_executed: bool = True
+    limit_reached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The result, with its reason in words where there is one."""
+
+    result: Result
+    reason: str = ""
+
+
+def judge(seen: Evidence) -> Judgement:
+    """The truth about one run.
+
+    By the main process's own status: $SERVICE_RESULT is `success` after a SIGTERM by anybody, and `timeout` when
+    only a left-over child ignored one.
+    """
+    exited = seen.exit_code == "exited"
+    clean = exited and seen.exit_status == "0"
+    if seen.disposed and clean:
+        return Judgement(Result.DISPOSED, seen.disposed)
+    if not seen.was_executed:
+        status = exitstatus.said(int(seen.exit_status)) if seen.exit_status.isdecimal() else seen.exit_status
+        return Judgement(Result.FAILED, f"not executed: {seen.service_result}, status {status}")
+    if seen.gave_up:
+        return Judgement(Result.FAILED, seen.gave_up)
+    if seen.service_result == "oom-kill":
+        return Judgement(Result.OOM_KILL)
+    if _timed_out(seen):
+        return Judgement(Result.TIMEOUT, "time limit reached")
+    if _was_stopped(seen):
+        return Judgement(Result.STOPPED, f"by {seen.stop_asked_by}" if seen.stop_asked_by else "by systemd")
+    if not exited and seen.exit_status not in _OWN_SIGNALS:
+        return Judgement(Result.KILLED, "from outside")
+    return Judgement(Result.SUCCESS if clean else Result.FAILED)
+
+
+def _timed_out(seen: Evidence) -> bool:
+    """`timeout` is also what a left-over child gives that ignores the stop after the main process has ended."""
+    if seen.service_result != "timeout":
+        return False
+    return seen.limit_reached if seen.stop_came_first is None else seen.stop_came_first and seen.limit_reached
+
+
+def _was_stopped(seen: Evidence) -> bool:
+    if seen.stop_came_first is not None:
+        return seen.stop_came_first
+    # The manager cannot be asked, so it is going away itself or its bus is: a SIGTERM was its own
+    return seen.stop_asked_by is not None or (seen.exit_code == "killed" and seen.exit_status == "TERM")

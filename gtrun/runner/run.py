@@ -1,0 +1,115 @@
+"""`gtrun run`: the unit's ExecStart. It makes sure that this is still work, says that it starts, and becomes the agent.
+
+The order is the promise: resolve, ask the board whether this is still work, make the started intent durable, post the
+marker, execve(2). Nothing of gtrun is left in the unit while the agent program works. The exit codes for what ends here are those
+of a shell: 127 not found, 126 not executable.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from gtrun.board import disposal
+from gtrun.board.local import LocalBoard
+from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError
+from gtrun.markers import Kind
+from gtrun.model import ResolvedRun
+from gtrun.names import RunId, decode_path
+from gtrun.program import Program, resolve
+from gtrun.state import outbox
+from gtrun.state import record as records
+from gtrun.state.record import Begun, Disposed, GaveUp, Noted, Owed, Record
+
+_NOT_FOUND = 127
+_NOT_EXECUTABLE = 126
+_BOARD_WAIT = 3.0
+
+
+def run(encoded_path: str) -> int:
+    """Run the record's run. Returns only if there is nothing to execute: 0 if it is not work any more, else 126 or 127."""
+    path = Path(decode_path(encoded_path))
+    run_id = RunId(os.environ["INVOCATION_ID"])
+    with Record(path) as record:
+        record.append(Begun(run_id, time.time()))
+        resolved = record.run.resolved
+        try:
+            program = resolve(resolved, run_id, str(records.prompt_file(path)), os.environ)
+        except LaunchFailed as error:
+            return _give_up(record, error, _NOT_FOUND)
+        gone = _disposed(record, resolved)
+        if gone:
+            record.append(Disposed(gone))
+            print(f"gtrun: issue {resolved.issue.key} is not work any more ({gone}): nothing was started")
+            return 0
+        record.append(Owed(Kind.STARTED))
+        try:
+            outbox.post_owed(record, _open_board)
+        except (BoardUnavailable, StateError) as error:
+            print(f"gtrun: the started marker is owed: {error.message}", file=sys.stderr)
+    try:
+        _execute(program, records.prompt_file(path))
+    except OSError as error:
+        with Record(path) as record:
+            reason = LaunchFailed(f"cannot execute {program.path}: {error.strerror}")
+            return _give_up(record, reason, _NOT_EXECUTABLE)
+
+
+def _open_board(path: str) -> LocalBoard:
+    return LocalBoard.open(path, wait=_BOARD_WAIT)
+
+
+def _give_up(record: Record, error: GtrunError, code: int) -> int:
+    record.append(GaveUp(error.message))
+    print(f"gtrun: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"gtrun: hint: {error.hint}", file=sys.stderr)
+    return code
+
+
+def _disposed(record: Record, run: ResolvedRun) -> str | None:
+    """Ask the board both questions, last of all: is the issue open, does it carry a terminal mark?
+
+    A board that does not answer lets the run proceed, and the started marker says so.
+    """
+    try:
+        with _open_board(run.board) as board:
+            issue = board.issue(run.issue.key)
+            if issue is None:
+                return "it does not exist"
+            return disposal(issue, board.comments(run.issue.key), run.terminal_labels, run.terminal_glyphs)
+    except BoardUnavailable as error:
+        note = f"whether this is still work could not be asked: {error.message}"
+        record.append(Noted(note))
+        print(f"gtrun: {note}", file=sys.stderr)
+        return None
+
+
+def _execute(program: Program, prompt_file: Path) -> NoReturn:
+    """Become the agent program. Raises OSError if the kernel does not take it."""
+    if program.wants_prompt_file:
+        descriptor = os.open(prompt_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(program.prompt.encode())
+    if program.stdin is not None:
+        _replace_stdin(program.stdin.encode())
+    os.chdir(program.workdir)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Python ignores both from its start, and what is ignored stays so across execve(2)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execve(program.path, program.argv, program.environment)
+
+
+def _replace_stdin(data: bytes) -> None:
+    """Standard input is an anonymous file with the prompt: no pipe that somebody has to fill, no name on the disk."""
+    descriptor = os.memfd_create("prompt", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.dup2(descriptor, 0)
+    os.close(descriptor)

@@ -1,0 +1,204 @@
+"""The ledger of the claim account: every attempt before it is made, and what came of it.
+
+One SQLite file, private. An attempt is on the disk before the unit is started, its outcome is written after; an attempt
+without an outcome is one whose dispatcher died.
+"""
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gtrun.errors import StateError
+from gtrun.files import ensure_private_folder
+from gtrun.names import IssueKey, RunId, Token, UnitName
+
+_SCHEMA = """
+CREATE TABLE attempt (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    token TEXT NOT NULL UNIQUE,
+    at REAL NOT NULL,
+    by TEXT NOT NULL,
+    issue TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    account TEXT NOT NULL,
+    unit TEXT NOT NULL,
+    outcome TEXT CHECK (outcome IN ('started', 'refused', 'failed')),
+    code INTEGER,
+    reason TEXT NOT NULL DEFAULT '',
+    run TEXT,
+    decided_at REAL
+) STRICT;
+CREATE INDEX attempt_issue ON attempt (issue);
+CREATE TABLE verdict (
+    attempt INTEGER NOT NULL REFERENCES attempt (id),
+    guard TEXT NOT NULL,
+    verdict TEXT NOT NULL CHECK (verdict IN ('refuse', 'open')),
+    reason TEXT NOT NULL
+) STRICT;
+CREATE INDEX verdict_attempt ON verdict (attempt);
+PRAGMA user_version = 1;
+"""
+_VERSION = 1
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One dispatch of one issue to one agent. `outcome` is None while it is under way, or if its dispatcher died.
+
+    Times are in seconds since the epoch. `verdicts` are the guards that did not pass: (guard, verdict, reason).
+    """
+
+    token: Token
+    at: float
+    by: str
+    issue: IssueKey
+    agent: str
+    account: str
+    unit: UnitName
+    outcome: str | None = None
+    code: int | None = None
+    reason: str = ""
+    run: RunId | None = None
+    verdicts: tuple[tuple[str, str, str], ...] = ()
+
+
+class Ledger:
+    """The ledger in a state folder. A context manager. Every failure is a StateError that names the file."""
+
+    def __init__(self, state: str) -> None:
+        """Open, and create where it is missing; `moved_aside` says where a corrupt one went. Raises StateError."""
+        folder = Path(state)
+        self.path = folder / "ledger.db"
+        self.moved_aside: Path | None = None
+        ensure_private_folder(folder)
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            if not _is_corrupt(error):
+                raise self._failure(error) from error
+            self._move_aside()
+            with self._failures():
+                self._open()
+        except OSError as error:
+            raise StateError(f"cannot open the ledger {self.path}: {error.strerror}") from error
+
+    def _open(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        self._db = sqlite3.connect(self.path, timeout=10.0, isolation_level=None)
+        try:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            if self._version() == 0:
+                with self._transaction():
+                    if self._version() == 0:
+                        for statement in _SCHEMA.split(";\n"):
+                            self._db.execute(statement)
+            if self._version() > _VERSION:
+                raise StateError(
+                    f"the ledger {self.path} was written by a newer gtrun",
+                    hint="use that version, or move the file away to begin a new ledger",
+                )
+        except (sqlite3.Error, StateError):
+            self._db.close()
+            raise
+
+    def _version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _move_aside(self) -> None:
+        """Keep the bytes of a corrupt ledger, with its log, and begin a new one."""
+        self.moved_aside = self.path.with_name(f"{self.path.name}.corrupt-{int(time.time())}")
+        try:
+            for suffix in ("-wal", "-shm", ""):
+                with contextlib.suppress(FileNotFoundError):
+                    self.path.with_name(self.path.name + suffix).rename(f"{self.moved_aside}{suffix}")
+        except OSError as error:
+            raise StateError(f"the ledger {self.path} is damaged and cannot be moved: {error.strerror}") from error
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def _failure(self, error: sqlite3.Error) -> StateError:
+        return StateError(f"the ledger {self.path} cannot be used: {error}")
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        # a deferred transaction that turns into a writer fails at once instead of waiting
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def begin(self, attempt: Attempt) -> None:
+        """The attempt, with the verdicts so far, is on the disk when this returns. Raises StateError."""
+        with self._failures(), self._transaction():
+            row = self._db.execute(
+                "INSERT INTO attempt (token, at, by, issue, agent, account, unit, outcome, code, reason, decided_at)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    attempt.token, attempt.at, attempt.by, attempt.issue, attempt.agent, attempt.account, attempt.unit,
+                    attempt.outcome, attempt.code, attempt.reason, None if attempt.outcome is None else attempt.at,
+                ),
+            )  # fmt: skip
+            self._db.executemany(
+                "INSERT INTO verdict (attempt, guard, verdict, reason) VALUES (?, ?, ?, ?)",
+                [(row.lastrowid, *verdict) for verdict in attempt.verdicts],
+            )
+
+    def decide(self, token: Token, outcome: str, *, code: int, reason: str = "", run: RunId | None = None) -> None:
+        """What came of an attempt: `started`, `refused` or `failed`, with the exit code. Raises StateError."""
+        with self._failures(), self._transaction():
+            self._db.execute(
+                "UPDATE attempt SET outcome = ?, code = ?, reason = ?, run = ?, decided_at = ? WHERE token = ?",
+                (outcome, code, reason, run, time.time(), token),
+            )
+
+    def attempts(self, issue: IssueKey) -> list[Attempt]:
+        """Every attempt at an issue, oldest first. Raises StateError."""
+        with self._failures():
+            rows = self._db.execute(
+                "SELECT id, token, at, by, issue, agent, account, unit, outcome, code, reason, run"
+                " FROM attempt WHERE issue = ? ORDER BY id",
+                (issue,),
+            ).fetchall()
+            return [self._attempt(row) for row in rows]
+
+    def undecided(self) -> list[Attempt]:
+        """Attempts whose outcome nobody has written. Raises StateError."""
+        with self._failures():
+            rows = self._db.execute(
+                "SELECT id, token, at, by, issue, agent, account, unit, outcome, code, reason, run"
+                " FROM attempt WHERE outcome IS NULL ORDER BY id"
+            ).fetchall()
+            return [self._attempt(row) for row in rows]
+
+    def _attempt(self, row: Sequence[object]) -> Attempt:
+        verdicts = self._db.execute(
+            "SELECT guard, verdict, reason FROM verdict WHERE attempt = ? ORDER BY rowid", (row[0],)
+        ).fetchall()
+        names = ("token", "at", "by", "issue", "agent", "account", "unit", "outcome", "code", "reason", "run")
+        return msgspec.convert({**dict(zip(names, row[1:], strict=True)), "verdicts": verdicts}, Attempt)
+
+
+def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
+    return getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+

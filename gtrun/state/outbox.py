@@ -1,0 +1,78 @@
+"""Posting the markers that runs owe. What cannot be posted stays owed, in the run's own record."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from gtrun import markers
+from gtrun.board import Board
+from gtrun.errors import BoardUnavailable, StateError
+from gtrun.markers import Kind
+from gtrun.model import Run
+from gtrun.state import record as records
+from gtrun.state.record import Posted, Record
+
+OpenBoard = Callable[[str], AbstractContextManager[Board]]
+"""Opens a board by its path. Raises BoardUnavailable."""
+
+
+def marker_body(run: Run, kind: Kind) -> str:
+    """The text of a marker; the same facts always give the same text."""
+    if run.run is None:
+        raise StateError(f"run record {run.resolved.token} owes a marker and names no run")
+    if kind is Kind.STARTED:
+        return markers.started(run.resolved, run.run, run.note)
+    if run.ending is None:
+        raise StateError(f"run record {run.resolved.token} owes a finished marker and has no end")
+    return markers.finished(run.resolved, run.run, run.ending)
+
+
+def post_owed(record: Record, open_board: OpenBoard) -> None:
+    """Post what this run owes, in order, each exactly once. Raises BoardUnavailable, StateError: the rest stays owed.
+
+    The board is asked to post a marker by its ID, which it does only once, so a crash between the post and the
+    `posted` fact costs nothing but asking again.
+    """
+    missing = [Kind(kind) for kind in record.run.owed if kind not in record.run.posted]
+    if not missing:
+        return
+    with open_board(record.run.resolved.board) as board:
+        for kind in missing:
+            body = marker_body(record.run, kind)
+            board.post(
+                record.run.resolved.issue.key,
+                author=record.run.resolved.agent,
+                body=body,
+                marker=f"{kind}:{record.run.run}",
+            )
+            record.append(Posted(kind))
+
+
+def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadline: float) -> list[str]:
+    """Post what all ended runs of this account still owe and close their records; returns what went wrong.
+
+    It stops at `deadline` (time.monotonic()), and at a board's first failure as far as that board goes.
+    """
+    problems = []
+    failed_boards = set()
+    for path in records.open_records(state):
+        if path == skip or time.monotonic() > deadline:
+            continue
+        try:
+            with Record(path) as record:
+                if record.run.ending is None or record.run.resolved.board in failed_boards:
+                    continue
+                try:
+                    post_owed(record, open_board)
+                except BoardUnavailable as error:
+                    failed_boards.add(record.run.resolved.board)
+                    problems.append(error.message)
+                record.close_if_settled()
+        except FileNotFoundError:
+            continue
+        except records.CorruptRecord as error:
+            problems.append(f"{error.message}; its bytes are kept in {records.set_aside(path)}")
+        except StateError as error:
+            problems.append(error.message)
+    return problems

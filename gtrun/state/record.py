@@ -1,0 +1,325 @@
+"""The run record: one file a run, in the agent's account, from before the start until its last marker is posted.
+
+A record is a list of facts, one JSON document a line. The first line is the resolved run; the file is published
+with it, atomically, and with a reserve of line ends behind. Later facts overwrite the reserve in place, so that a full
+disk later cannot keep the close-out from writing the truth (on file systems that copy on write, such as btrfs, the
+reserve is no guarantee). A fact that was torn by a crash is a line that is no JSON: it never became true, and is
+skipped. Appends are serialised by a lock on the file.
+
+`open/` holds the runs with something left to happen: it is the outbox as well, since what a run owes stands in its
+record. When a run has ended and every marker it owes is posted, its file moves to `closed/`, from where alone records are
+pruned by age.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from gtrun.errors import StateError
+from gtrun.files import describe, ensure_private_folder, open_private, publish_locked, sync_folder, write_all
+from gtrun.markers import Kind
+from gtrun.model import Ending, ResolvedRun, Run
+from gtrun.names import IssueKey, RunId
+
+RESERVE = 32 * 1024
+"""Bytes kept free in each record for the facts of the run: these take about 2 KiB."""
+
+
+class Resolved(msgspec.Struct, frozen=True, tag="resolved"):
+    """The first fact: what is to be run."""
+
+    run: ResolvedRun
+
+
+class Begun(msgspec.Struct, frozen=True, tag="begun"):
+    """The manager executed the runner. `at` is in seconds since the epoch."""
+
+    run: RunId
+    at: float
+
+
+class Noted(msgspec.Struct, frozen=True, tag="noted"):
+    """Something a reader of the issue must know, such as that the board was not asked."""
+
+    text: str
+
+
+class GaveUp(msgspec.Struct, frozen=True, tag="gave-up"):
+    """Why the runner ended the run without the agent program."""
+
+    reason: str
+
+
+class Disposed(msgspec.Struct, frozen=True, tag="disposed"):
+    """Why this stopped being work before the started marker."""
+
+    reason: str
+
+
+class StopAsked(msgspec.Struct, frozen=True, tag="stop-asked"):
+    """Who asked gtrun to stop the run."""
+
+    by: str
+
+
+class Owed(msgspec.Struct, frozen=True, tag="owed"):
+    """The intent to post a marker. Durable before the board is asked."""
+
+    marker: Kind
+
+
+class Posted(msgspec.Struct, frozen=True, tag="posted"):
+    """The board has this marker."""
+
+    marker: Kind
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """How the run ended. `at` is in seconds since the epoch."""
+
+    ending: Ending
+    at: float
+
+
+Fact = Resolved | Begun | Noted | GaveUp | Disposed | StopAsked | Owed | Posted | Ended
+
+_decoder = msgspec.json.Decoder(Fact)
+
+
+class CorruptRecord(StateError):
+    """A record whose first line is not a resolved run."""
+
+
+def open_folder(state: str) -> Path:
+    """The folder of the records with something left to happen."""
+    return Path(state, "runs", "open")
+
+
+def closed_folder(state: str) -> Path:
+    """The folder of the records that are history."""
+    return Path(state, "runs", "closed")
+
+
+def create(state: str, run: ResolvedRun) -> "Record":
+    """Publish the record of a run that is about to start, with its reserve, and keep it locked. Raises StateError.
+
+    While it is locked nobody can take the run for one that has lost its unit.
+    """
+    folder = open_folder(state)
+    ensure_private_folder(folder)
+    ensure_private_folder(closed_folder(state))
+    path = folder / f"{run.token}.jsonl"
+    try:
+        descriptor = publish_locked(path, msgspec.json.encode(Resolved(run)) + b"\n" * (RESERVE + 1))
+    except OSError as error:
+        raise StateError(f"cannot write the run record {path}: {error.strerror}") from error
+    return Record(path, descriptor)
+
+
+def fold(path: Path, data: bytes) -> tuple[Run, str, str]:
+    """The run that a record's facts tell, why the runner gave up, and why it was disposed (empty: it did not).
+
+    Raises CorruptRecord if there is no first fact.
+    """
+    lines = data.split(b"\n")
+    try:
+        first = _decoder.decode(lines[0])
+    except msgspec.MsgspecError:
+        first = None
+    if not isinstance(first, Resolved):
+        raise CorruptRecord(f"the run record {path} is damaged")
+    changes: dict[str, object] = {}
+    owed: list[str] = []
+    posted: list[str] = []
+    gave_up = disposed = ""
+    for line in filter(None, lines[1:]):
+        try:
+            fact = _decoder.decode(line)
+        except msgspec.MsgspecError:
+            continue
+        match fact:
+            case Begun(run, at):
+                changes |= {"run": run, "begun_at": at}
+            case Noted(text):
+                changes |= {"note": text}
+            case GaveUp(reason):
+                gave_up = reason
+            case Disposed(reason):
+                disposed = reason
+            case StopAsked(by):
+                changes |= {"stop_asked_by": by}
+            case Owed(marker):
+                owed += [] if marker in owed else [marker]
+            case Posted(marker):
+                posted += [] if marker in posted else [marker]
+            case Ended(ending, at):
+                changes |= {"ending": ending, "ended_at": at}
+            case Resolved():
+                pass
+    if "ending" in changes and Kind.STARTED in owed:
+        owed.append(Kind.FINISHED)
+    told = Run(resolved=first.run, owed=tuple(owed), posted=tuple(posted))
+    return msgspec.structs.replace(told, **changes), gave_up, disposed
+
+
+class Record:
+    """An open record under its lock: read it, then append to it. A context manager."""
+
+    def __init__(self, path: Path, descriptor: int | None = None) -> None:
+        """Open and lock, or take over a descriptor that is locked.
+
+        Raises StateError; FileNotFoundError if there is no such record (it may be closed).
+        """
+        self.path = path
+        try:
+            self._descriptor = open_private(path, os.O_RDWR) if descriptor is None else descriptor
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StateError(f"cannot open the run record {describe(error)}") from error
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        self._data = self._read()
+        self.run, self.gave_up, self.disposed = fold(path, self._data)
+
+    def _read(self) -> bytes:
+        chunks = []
+        offset = 0
+        while chunk := os.pread(self._descriptor, 1 << 20, offset):
+            chunks.append(chunk)
+            offset += len(chunk)
+        return b"".join(chunks)
+
+    def __enter__(self) -> "Record":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unlock and close; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def discard(self) -> None:
+        """Take back the record of a run that was not started."""
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+        self.close()
+
+    def append(self, *facts: Fact) -> None:
+        """Add facts; they are on the disk when this returns. Raises StateError, and then none of them is true."""
+        end = len(self._data.rstrip(b"\n")) + 1
+        added = b"".join(msgspec.json.encode(fact) + b"\n" for fact in facts)
+        try:
+            write_all(self._descriptor, added, end)
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise StateError(f"cannot write the run record {self.path}: {error.strerror}") from error
+        self._data = self._data[:end] + added + self._data[end + len(added) :]
+        self.run, self.gave_up, self.disposed = fold(self.path, self._data)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the run has ended and owes nothing."""
+        return self.run.ending is not None and set(self.run.owed) <= set(self.run.posted)
+
+    def close_if_settled(self) -> bool:
+        """Move a settled record to the history. Raises StateError."""
+        if not self.is_settled:
+            return False
+        closed = self.path.parent.parent / "closed"
+        try:
+            prompt_file(self.path).unlink(missing_ok=True)
+            self.path.rename(closed / self.path.name)
+            sync_folder(closed)
+            sync_folder(self.path.parent)
+        except FileNotFoundError:
+            pass  # another one closed it
+        except OSError as error:
+            raise StateError(f"cannot move the run record {self.path}: {error.strerror}") from error
+        return True
+
+
+def prompt_file(record: Path) -> Path:
+    """Where the prompt of a run is written if its command asks for a file."""
+    return record.with_suffix(".prompt")
+
+
+def append_with_lock(path: Path, *facts: Fact) -> Run:
+    """Open, lock, append, close; returns the run as it is then. Raises as `Record` does."""
+    with Record(path) as record:
+        record.append(*facts)
+        return record.run
+
+
+def read(path: Path) -> Run:
+    """One record without its lock. Raises StateError, FileNotFoundError."""
+    try:
+        descriptor = open_private(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StateError(f"cannot read the run record {describe(error)}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        return fold(path, file.read())[0]
+
+
+def set_aside(path: Path) -> Path:
+    """Move a damaged record out of the way with its bytes kept; returns where it is now. Raises StateError."""
+    aside = path.with_name(f"{path.name}.corrupt")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        raise StateError(f"cannot move the damaged run record {path}: {error.strerror}") from error
+    return aside
+
+
+def open_records(state: str) -> list[Path]:
+    """The records with something left to happen, oldest first."""
+    return _listed(open_folder(state))
+
+
+def _listed(folder: Path) -> list[Path]:
+    def age(path: Path) -> float:
+        try:
+            return path.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    try:
+        return sorted(folder.glob("*.jsonl"), key=age)
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return []
+        raise StateError(f"cannot read the run records in {folder}: {error.strerror}") from error
+
+
+def runs(state: str, issue: IssueKey | None = None) -> Iterator[tuple[Path, Run | CorruptRecord]]:
+    """Every run of an account, or every run of one issue, oldest first; damaged records are given as their error."""
+    for path in [*_listed(closed_folder(state)), *_listed(open_folder(state))]:
+        try:
+            run = read(path)
+        except FileNotFoundError:
+            continue  # closed or pruned meanwhile
+        except CorruptRecord as error:
+            yield path, error
+            continue
+        if issue is None or run.resolved.issue.key == issue:
+            yield path, run
+
+
+def prune(state: str, keep: float) -> None:
+    """Remove history older than `keep` seconds. What is still owed is not there, so it is never lost."""
+    oldest = time.time() - keep
+    stale = open_folder(state).glob(".*.tmp")  # left by a dispatcher that was killed between write and rename
+    for path in [*_listed(closed_folder(state)), *stale]:
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()

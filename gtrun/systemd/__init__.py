@@ -1,0 +1,5 @@
+"""Conversations with one systemd manager. The only package that imports pystemd.
+
+Everything here may hang when the manager does (the binding holds the interpreter's lock while it waits), so it is
+called in a process that a deadline can end: see `gtrun.reach`.
+"""

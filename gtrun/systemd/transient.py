@@ -1,0 +1,125 @@
+"""The transient unit of a run: its properties, and its start."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gtrun.errors import LaunchFailed
+from gtrun.model import Limits, ResolvedRun
+from gtrun.names import UnitName, is_plain_argument
+from gtrun.systemd.bus import Bus, BusError, BusTimeout, Property
+from gtrun.text import plain, shorten
+
+_TITLE_LENGTH = 120
+
+
+def _exec(command: Sequence[str], *, ignore_failure: bool) -> tuple[str, list[str], bool]:
+    return (command[0], list(command), ignore_failure)
+
+
+def _limits(limits: Limits) -> list[Property]:
+    wanted = [
+        ("MemoryMax", "t", limits.memory_max),
+        ("MemoryHigh", "t", limits.memory_high),
+        ("TasksMax", "t", limits.tasks_max),
+        ("CPUWeight", "t", limits.cpu_weight),
+        ("CPUQuotaPerSecUSec", "t", None if limits.cpu_quota is None else limits.cpu_quota * 10_000),
+    ]
+    return [item for item in wanted if item[2] is not None]
+
+
+def description(run: ResolvedRun) -> str:
+    """What `systemctl list-units` shows: agent, issue and title. A title is untrusted, so it is escaped."""
+    return f"{run.agent}: issue {run.issue.key}: {plain(shorten(run.issue.title, _TITLE_LENGTH))}"
+
+
+def properties(run: ResolvedRun, gtrun: Sequence[str], record: str) -> list[Property]:
+    """The full property set of a run's unit.
+
+    `gtrun` is the command that starts gtrun as the agent; `record` the plain-argument form of the record's path.
+    A daemon-reload parses the unit's file anew, and what systemd 252 does to `$`, `;` or the Ex variants of
+    Exec* then is not what was asked for: the command lines therefore carry only characters that no parser touches.
+    Raises LaunchFailed where they cannot.
+    """
+    for argument in (*gtrun, record):
+        if not is_plain_argument(argument):
+            raise LaunchFailed(
+                f"{argument!r} cannot stand on a unit's command line",
+                hint="install gtrun under a path of letters, digits and _ . / = - only, "
+                "or name such a path as `gtrun` of the rig",
+            )
+    closeout = _exec([*gtrun, "closeout", record], ignore_failure=True)
+    result: list[Property] = [
+        ("Description", "s", description(run)),
+        ("Type", "s", "exec"),
+        ("ExecStart", "a(sasb)", [_exec([*gtrun, "run", record], ignore_failure=False)]),
+        # the second one is the fallback of a first that was killed half-way; after a whole one it has nothing to do
+        ("ExecStopPost", "a(sasb)", [closeout, closeout]),
+        ("CollectMode", "s", "inactive-or-failed"),
+        # without it a `systemctl kill` that writes cgroup.kill takes the close-out along (systemd 257 and later)
+        ("Delegate", "b", True),
+        ("KillMode", "s", "control-group"),
+        ("TimeoutStopUSec", "t", int(run.stop_timeout * 1_000_000)),
+        ("SyslogIdentifier", "s", run.identifier),
+        ("StandardInput", "s", "null"),
+        ("StandardOutput", "s", "journal"),
+        ("StandardError", "s", "journal"),
+        ("IgnoreSIGPIPE", "b", False),
+        # keeps an ended unit readable until our connection closes: how a failed start is told from a failed run
+        ("AddRef", "b", True),
+    ]
+    if run.issue.url:
+        result.append(("Documentation", "as", [run.issue.url]))
+    if run.time_limit is not None:
+        result.append(("RuntimeMaxUSec", "t", int(run.time_limit * 1_000_000)))
+    return result + _limits(run.limits)
+
+
+def is_name_taken(error: BusError) -> bool:
+    """Whether a start was refused because something occupies the unit's name."""
+    return error.name == "org.freedesktop.systemd1.UnitExists"
+
+
+def start(bus: Bus, unit: UnitName, wanted: Sequence[Property]) -> str:
+    """Queue the start; returns the job's object path. Raises BusError; `is_name_taken` tells the mutex from a fault."""
+    bus.listen("JobRemoved")
+    return str(bus.call_with_properties("StartTransientUnit", unit, "fail", wanted))
+
+
+def job_result(bus: Bus, job: str, *, deadline: float) -> str:
+    """How a start job ended: `done`, `failed`, `canceled`, … Raises BusTimeout at `deadline` (time.monotonic())."""
+    for _id, path, _unit, result in bus.signals("JobRemoved", deadline=deadline):
+        if path == job:
+            return str(result)
+    raise BusTimeout("the manager went away")
+
+
+def limits_not_in_force(limits: Limits, cgroup: str) -> list[str]:
+    """The keys of limits that the kernel does not hold for the unit's cgroup, whatever the manager accepted.
+
+    A controller that is not delegated to the user manager has no file there (systemd.resource-control(5)).
+    """
+    root = Path("/sys/fs/cgroup") if Path("/sys/fs/cgroup/cgroup.controllers").exists() else Path("/sys/fs/cgroup/unified")
+    folder = root / cgroup.lstrip("/")
+    files = {
+        "memory_max": ("memory.max", lambda text: text.strip() == str(_pages(limits.memory_max))),
+        "memory_high": ("memory.high", lambda text: text.strip() == str(_pages(limits.memory_high))),
+        "tasks_max": ("pids.max", lambda text: text.strip() == str(limits.tasks_max)),
+        "cpu_weight": ("cpu.weight", lambda text: text.strip() == str(limits.cpu_weight)),
+        "cpu_quota": ("cpu.max", lambda text: not text.startswith("max")),
+    }
+    missing = []
+    for key, (file, holds) in files.items():
+        if getattr(limits, key) is None:
+            continue
+        try:
+            in_force = holds((folder / file).read_text())
+        except OSError:
+            in_force = False
+        if not in_force:
+            missing.append(key)
+    return missing
+
+
+def _pages(value: int | None) -> int:
+    """The kernel rounds memory limits down to whole pages."""
+    return (value or 0) // 4096 * 4096

@@ -1,0 +1,131 @@
+"""Units as a manager tells them, and the one definition of "live"."""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from gtrun.names import RunId, UnitName
+from gtrun.systemd.bus import SERVICE, UNIT, Bus, BusError, BusTimeout
+
+_NO_INVOCATION = "0" * 32
+
+
+class UnitState(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of ListUnitsByPatterns (org.freedesktop.systemd1(5)); `job` is 0 where none is queued."""
+
+    name: str
+    description: str
+    load: str
+    active: str
+    sub: str
+    path: str
+    job: int
+
+    @property
+    def said(self) -> str:
+        """The states as systemctl writes them: `loaded/active/running`."""
+        return f"{self.load}/{self.active}/{self.sub}" + (" with a job" if self.job else "")
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a manager knows about one service. Instants are on CLOCK_MONOTONIC in µs, 0 where not reached yet.
+
+    `run` is None before systemd has given the unit an invocation ID.
+    """
+
+    state: UnitState
+    run: RunId | None
+    main_pid: int
+    active_enter: int
+    active_exit: int
+    main_start: int
+    main_exit: int
+    main_code: int
+    main_status: int
+    result: str
+    cpu_nsec: int | None
+    memory_peak: int | None
+    cgroup: str
+
+
+def is_live(unit: UnitState) -> bool:
+    """Whether something runs or is about to: a job is pending, or the state is not `inactive` or `failed`.
+
+    So a queued start and a running close-out count. What is loaded is not asked: after a daemon-reload a unit that
+    runs can be `bad-setting` or `error`.
+    """
+    return unit.job != 0 or unit.active not in {"inactive", "failed"}
+
+
+def _state(row: Sequence[str | int]) -> UnitState:
+    name, description, load, active, sub, _following, path, job, _type, _job_path = row
+    return UnitState(
+        name=str(name), description=str(description), load=str(load), active=str(active), sub=str(sub), path=str(path),
+        job=int(job),
+    )  # fmt: skip
+
+
+def list_units(bus: Bus, patterns: Sequence[str]) -> list[UnitState]:
+    """Every loaded unit whose name matches; no filter by state, which misses units in between. Raises BusError."""
+    rows = bus.call("ListUnitsByPatterns", "asas", [], list(patterns))
+    return [_state(row) for row in rows or []]
+
+
+def occupant(bus: Bus, name: UnitName) -> UnitState | None:
+    """What occupies a unit's name, also a mere file; None if nothing does. Raises BusError."""
+    rows = bus.call("ListUnitsByNames", "as", [name])
+    states = [_state(row) for row in rows or []]
+    return next((state for state in states if state.load != "not-found"), None)
+
+
+def observe(bus: Bus, state: UnitState) -> Observed:
+    """The details of one loaded service. Raises BusError, also when it is collected meanwhile."""
+
+    def number(interface: bytes, name: str, signature: str) -> int:
+        return int(bus.get(state.path, interface, name, signature))
+
+    def counter(name: str) -> int | None:
+        try:
+            value = number(SERVICE, name, "t")
+        except BusError:  # MemoryPeak is newer than systemd 252
+            return None
+        return value if value < (1 << 64) - 1 else None
+
+    invocation = bytes(bus.get(state.path, UNIT, "InvocationID", "ay") or []).hex()
+    return Observed(
+        state=state,
+        run=RunId(invocation) if invocation not in {"", _NO_INVOCATION} else None,
+        main_pid=number(SERVICE, "MainPID", "u"),
+        active_enter=number(UNIT, "ActiveEnterTimestampMonotonic", "t"),
+        active_exit=number(UNIT, "ActiveExitTimestampMonotonic", "t"),
+        main_start=number(SERVICE, "ExecMainStartTimestampMonotonic", "t"),
+        main_exit=number(SERVICE, "ExecMainExitTimestampMonotonic", "t"),
+        main_code=number(SERVICE, "ExecMainCode", "i"),
+        main_status=number(SERVICE, "ExecMainStatus", "i"),
+        result=str(bus.get(state.path, SERVICE, "Result", "s")),
+        cpu_nsec=counter("CPUUsageNSec"),
+        memory_peak=counter("MemoryPeak"),
+        cgroup=str(bus.get(state.path, SERVICE, "ControlGroup", "s")),
+    )
+
+
+def invocation(bus: Bus, path: str) -> RunId | None:
+    """The invocation ID of the unit at `path`; None before it has one. Raises BusError."""
+    value = bytes(bus.get(path, UNIT, "InvocationID", "ay") or []).hex()
+    return RunId(value) if value not in {"", _NO_INVOCATION} else None
+
+
+def wait_until_gone(bus: Bus, name: UnitName, *, deadline: float | None) -> bool:
+    """Wait until nothing occupies the name; False when `deadline` (time.monotonic()) came first. Raises BusError."""
+    bus.call("Subscribe")
+    bus.listen("UnitRemoved")
+    signals = bus.signals("UnitRemoved", deadline=deadline)
+    while occupant(bus, name) is not None:
+        try:
+            next(body for body in signals if body[0] == name)
+        except BusTimeout:
+            return False
+        if deadline is not None and time.monotonic() > deadline:
+            return False
+    return True
