@@ -9,24 +9,24 @@ Read-only below, writable in memory, gone afterwards however the owner ends: see
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
 import secrets
 import select
-import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
 from harness import guest, leftovers
+from harness.outcome import Account, BoxError, Completed, Hung, NeedsRoot, Unexpected
+
+__all__ = ["CHECKOUT", "Account", "Box", "BoxError", "Completed", "Hung", "NeedsRoot", "Unexpected"]
 
 T = TypeVar("T")
 
@@ -35,66 +35,6 @@ KEEPER = "import sys; sys.path.insert(0, sys.argv[1]); from harness.keeper impor
 PATH = "/usr/local/bin:/usr/bin:/bin"
 ROOT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BOOT_SECONDS = 35.0  # a little more than the keeper's own
-
-
-class BoxError(Exception):
-    """The harness itself does not work; never the verdict of a scenario."""
-
-
-class NeedsRoot(BoxError):
-    """Booting a box needs root; the text has the command to type."""
-
-    def __init__(self) -> None:
-        command = shlex.join([sys.executable, *sys.orig_argv[1:]])
-        super().__init__(
-            "a box is booted by systemd-nspawn, which needs root: type `sudo scripts/test`, "
-            f"or only this again: sudo {command}"
-        )
-
-
-class Unexpected(BoxError):
-    """A command in a box ended otherwise than the caller said; has argv, code and both streams."""
-
-    def __init__(self, done: Completed, expected: int) -> None:
-        self.done = done
-        super().__init__(
-            f"{done.argv} as {done.account}: exit {done.code}, expected {expected}\n"
-            f"--- stdout\n{done.out}\n--- stderr\n{done.err}"
-        )
-
-
-class Hung(BoxError):
-    """A command or a condition in a box took longer than its time limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """A unix account in a box."""
-
-    name: str
-    uid: int
-    home: str
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """What a command in a box did; a negative code is the signal that ended it, as in subprocess."""
-
-    argv: tuple[str, ...]
-    account: str
-    code: int
-    stdout: bytes
-    stderr: bytes
-
-    @property
-    def out(self) -> str:
-        """Standard output as text; what is not UTF-8 shows as escapes."""
-        return self.stdout.decode(errors="backslashreplace")
-
-    @property
-    def err(self) -> str:
-        """Standard error as text; what is not UTF-8 shows as escapes."""
-        return self.stderr.decode(errors="backslashreplace")
 
 
 class Box:
@@ -434,38 +374,7 @@ def _text(argument: str | bytes) -> str:
     return argument if isinstance(argument, str) else os.fsdecode(argument)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Boot a box for a person; gives the command's exit code."""
-    parser = argparse.ArgumentParser("python -m harness.box", description="Boot a throwaway box and enter it.")
-    parser.add_argument("--account", default="alice", help="who to be in it: alice, bob, root")
-    parser.add_argument("--no-gtrun", action="store_true", help="without /opt/gtrun")
-    parser.add_argument("command", nargs="*", help="what to run instead of a shell; after --")
-    chosen = parser.parse_args(arguments)
-    try:
-        with Box(venv=None if chosen.no_gtrun else CHECKOUT / ".venv") as box:
-            print(f"box up in {box.boot_seconds:.2f} s; it goes when you leave it", file=sys.stderr)
-            command = chosen.command or ["bash", "-l"]
-            term = {"TERM": os.environ.get("TERM", "dumb")}
-            return _outlive(box.spawn(*command, account=chosen.account, env=term, stdin=None, stdout=None, stderr=None))
-    except BoxError as error:
-        print(f"harness: {error}", file=sys.stderr)
-        return 78 if isinstance(error, NeedsRoot) else 1
-
-
-def _outlive(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a program that shares our terminal: its ^C is its own affair."""
-    with _deaf_to_interrupts():
-        return process.wait()
-
-
-@contextlib.contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 if __name__ == "__main__":
+    from harness.visit import main
+
     sys.exit(main(sys.argv[1:]))
