@@ -132,7 +132,8 @@ class LocalBoard:
         AND (:label IS NULL OR EXISTS (SELECT 1 FROM labels WHERE issue = number AND label = :label))
         ORDER BY priority, number
         """
-        _check_one_line("a label", label or "-", LABEL_MAX)
+        if label is not None:
+            _check_one_line("a label", label, LABEL_MAX)
         with _told(self.path):
             rows = self._database.execute(_SELECT + where, {"state": state, "label": label}).fetchall()
         return [_issue(row) for row in rows]
