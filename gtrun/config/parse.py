@@ -35,7 +35,7 @@ _RUN = Keys(
     },
     planned=frozenset({"idle_limit", "clones", "credentials"}),
 )
-_FLEET = Keys(
+FLEET = Keys(
     {
         "board": Keys(
             {
@@ -61,6 +61,7 @@ _FLEET = Keys(
     },
     planned=frozenset({"claim"}),
 )
+"""Every key of a fleet.toml."""
 
 
 def parse(data: bytes, source: str, *, caller: str, home: str, board: str) -> Fleet:
@@ -69,21 +70,21 @@ def parse(data: bytes, source: str, *, caller: str, home: str, board: str) -> Fl
     `caller` and `home` are the account that dispatches; `board` is the path where the file names none.
     """
     wrong: list[str] = []
-    tree = read(_FLEET, _toml(data, source), wrong)
+    tree = read(FLEET, _toml(data, source), wrong)
     _raise(wrong, source)
     rigs = {name: Rig(name=name, **table) for name, table in tree.get("rigs", {DEFAULT_RIG: {}}).items()}
     agents = {
         name: _agent(name, table, tree.get("run", {}), rigs, wrong)
         for name, table in tree.get("agents", {DEFAULT_AGENT: {}}).items()
     }
+    if not agents:
+        wrong.append("agents: expected at least one agent, found an empty table")
     _check_names(agents, rigs, wrong)
     _check_accounts(agents, rigs, caller, wrong)
     _raise(wrong, source)
     place = tree.get("board", {}).pop("path", board)
     place = home + place.removeprefix("~") if place.startswith("~") else place
-    return Fleet(
-        source=source, board=BoardConfig(path=place, **tree.get("board", {})), rigs=rigs, agents=agents
-    )
+    return Fleet(source=source, board=BoardConfig(path=place, **tree.get("board", {})), rigs=rigs, agents=agents)
 
 
 def _toml(data: bytes, source: str) -> dict[str, Any]:
@@ -91,9 +92,7 @@ def _toml(data: bytes, source: str) -> dict[str, Any]:
         text = data.decode("utf-8-sig")  # an editor on Windows begins a file with U+FEFF
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            f"{source}: line {line}: expected UTF-8, found the byte 0x{data[error.start]:02x}"
-        ) from None
+        raise ConfigError(f"{source}: line {line}: expected UTF-8, found the byte 0x{data[error.start]:02x}") from None
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -116,19 +115,13 @@ def _raise(wrong: list[str], source: str) -> None:
         raise ConfigError("\n".join(f"{source}: {mistake}" for mistake in wrong))
 
 
-def _agent(
-    name: str, table: dict[str, Any], run: dict[str, Any], rigs: dict[str, Rig], wrong: list[str]
-) -> Agent:
+def _agent(name: str, table: dict[str, Any], run: dict[str, Any], rigs: dict[str, Rig], wrong: list[str]) -> Agent:
     rig = table.get("rig", next(iter(rigs)) if len(rigs) == 1 else None)
     if rig is None:
-        wrong.append(
-            f"agents.{name}.rig: missing; expected one of {', '.join(rigs) or 'the rigs, and there is none'}"
-        )
+        wrong.append(f"agents.{name}.rig: missing; expected one of {', '.join(rigs) or 'the rigs, and there is none'}")
     elif rig not in rigs:
         wrong.append(f"agents.{name}.rig: there is no rig {rig!r}; known: {', '.join(rigs)}")
-    return Agent(
-        name=name, rig=rig or "", account=table.get("account"), run=_profile(run, table.get("run", {}))
-    )
+    return Agent(name=name, rig=rig or "", account=table.get("account"), run=_profile(run, table.get("run", {})))
 
 
 def _profile(shared: dict[str, Any], own: dict[str, Any]) -> RunProfile:
@@ -141,9 +134,7 @@ def _profile(shared: dict[str, Any], own: dict[str, Any]) -> RunProfile:
 
 def _check_names(agents: dict[str, Agent], rigs: dict[str, Rig], wrong: list[str]) -> None:
     wrong.extend(
-        f"agents.{name}: rigs.{name} has this name already; a TARGET is either"
-        for name in agents
-        if name in rigs
+        f"agents.{name}: rigs.{name} has this name already; a TARGET is either" for name in agents if name in rigs
     )
 
 

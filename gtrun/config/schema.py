@@ -74,9 +74,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"{name} is a rig: choosing one of its agents belongs to a dispatch without an issue,"
                 " which this version does not have",
-                hint=f"name one of its agents: {', '.join(there)}"
-                if there
-                else f"no agent has rig = {name!r}",
+                hint=f"name one of its agents: {', '.join(there)}" if there else f"no agent has rig = {name!r}",
             )
         source = self.source or "the built-in configuration (there is no fleet.toml)"
         raise UsageError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
-from gtrun.config.load import SYSTEM, places
+from gtrun.config.source import SYSTEM, places
 from gtrun.errors import GtrunError
 from gtrun.files import describe, sync_folder, write_all
 
@@ -35,16 +35,12 @@ def write(path: Path, *, force: bool = False) -> Path | None:
         raise _exists(path)
     try:
         return _write(Path(os.path.realpath(path)), force=force)
-    except FileExistsError:
-        raise _exists(path) from None
     except OSError as error:
         raise GtrunError(f"cannot write {path}: {describe(error)}") from error
 
 
 def _exists(path: Path) -> GtrunError:
-    return GtrunError(
-        f"{path} exists", hint=f"gtrun init --force {path} replaces it and keeps it as {path.name}.bak"
-    )
+    return GtrunError(f"{path} exists", hint=f"gtrun init --force {path} replaces it and keeps it as {path.name}.bak")
 
 
 def _write(path: Path, *, force: bool) -> Path | None:
@@ -64,12 +60,20 @@ def _write(path: Path, *, force: bool) -> Path | None:
         if force:
             temporary.rename(path)
         else:
-            path.hardlink_to(temporary)  # unlike a rename, this fails if somebody else was faster
+            _publish_new(temporary, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
     sync_folder(path.parent)
     return kept
+
+
+def _publish_new(temporary: Path, path: Path) -> None:
+    """As a rename, but it fails if somebody else was faster. Raises GtrunError."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        raise _exists(path) from None
 
 
 def _make_folders(folder: Path, mode: int) -> None:

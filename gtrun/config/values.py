@@ -50,9 +50,7 @@ def text(value: object) -> str:
     if "\0" in value:
         raise WrongValueError(f"expected a text without NUL, found {found(value)}")
     if len(value.encode()) > _MAX_ARG_STRLEN:
-        raise WrongValueError(
-            f"expected at most {_MAX_ARG_STRLEN} bytes (execve(2)), found {len(value.encode())}"
-        )
+        raise WrongValueError(f"expected at most {_MAX_ARG_STRLEN} bytes (execve(2)), found {len(value.encode())}")
     return value
 
 
@@ -80,9 +78,7 @@ def glyphs(value: object) -> tuple[str, ...]:
     result = words(value)
     for glyph in result:
         if "gtrun:".startswith(glyph) or glyph.startswith("gtrun:"):
-            raise WrongValueError(
-                f"expected no beginning of gtrun's own comments ('gtrun: …'), found {found(glyph)}"
-            )
+            raise WrongValueError(f"expected no beginning of gtrun's own comments ('gtrun: …'), found {found(glyph)}")
     return result
 
 
@@ -138,9 +134,7 @@ def folder(value: object) -> str:
 def program_path(value: object) -> str:
     """A path that the unit's command line can carry."""
     if not text(value).startswith("/") or not is_plain_argument(text(value)):
-        raise WrongValueError(
-            f"expected an absolute path of A-Z a-z 0-9 _ . / = - only, found {found(value)}"
-        )
+        raise WrongValueError(f"expected an absolute path of A-Z a-z 0-9 _ . / = - only, found {found(value)}")
     return text(value)
 
 
@@ -158,9 +152,7 @@ def search_path(value: object) -> tuple[str, ...]:
 def duration(value: object) -> float:
     """A duration in seconds."""
     if not isinstance(value, str):
-        raise WrongValueError(
-            f'expected a duration in quotes like "90s", "20m" or "2h", found {found(value)}'
-        )
+        raise WrongValueError(f'expected a duration in quotes like "90s", "20m" or "2h", found {found(value)}')
     return measures.seconds(value)
 
 
@@ -202,9 +194,7 @@ def per_cent(value: object) -> int:
 def variable(value: str) -> None:
     """Checks the name of an environment variable of the agent program."""
     if not _VARIABLE.fullmatch(value):
-        raise WrongValueError(
-            "expected the name of a variable, of A-Z a-z 0-9 _ and not beginning with a digit"
-        )
+        raise WrongValueError("expected the name of a variable, of A-Z a-z 0-9 _ and not beginning with a digit")
     if value in RESERVED or value.startswith("GTRUN_"):
         raise WrongValueError(f"reserved: {'gtrun' if value.startswith('GTRUN_') else 'systemd'} sets it")
     if value == "PATH":
@@ -219,9 +209,7 @@ def command(value: object) -> tuple[str, ...]:
     for number, argument in enumerate(arguments):
         used = _placeholders(argument)
         if used and number == 0:
-            raise WrongValueError(
-                f"expected the name of a program as the first element, found {found(argument)}"
-            )
+            raise WrongValueError(f"expected the name of a program as the first element, found {found(argument)}")
         if UNTRUSTED.intersection(used):
             _refuse_untrusted(arguments, number)
     return arguments
@@ -235,20 +223,14 @@ def _placeholders(argument: str) -> list[str]:
     for placeholder in used:
         if placeholder not in PLACEHOLDERS:
             known = " ".join(f"{{{each}}}" for each in PLACEHOLDERS)
-            raise WrongValueError(
-                f"unknown placeholder {{{placeholder}}} in {found(argument)}; known here: {known}"
-            )
+            raise WrongValueError(f"unknown placeholder {{{placeholder}}} in {found(argument)}; known here: {known}")
     return used
 
 
 def _refuse_untrusted(arguments: tuple[str, ...], number: int) -> None:
     """Text of an issue must be neither an option nor a program for a shell."""
     argument, before = arguments[number], arguments[:number]
-    if (
-        before[-1].startswith("-")
-        and before[-1].endswith("c")
-        and any(_SHELL.fullmatch(each) for each in before)
-    ):
+    if before[-1].startswith("-") and before[-1].endswith("c") and any(_SHELL.fullmatch(each) for each in before):
         raise WrongValueError(
             f"{found(argument)} would have a shell run what an issue says:"
             " let the program read it on standard input or from {prompt_file}"
