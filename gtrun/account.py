@@ -36,9 +36,8 @@ def named(name: str) -> Account:
         entry = pwd.getpwnam(name)
     except KeyError:
         raise ConfigError(f"there is no account {name!r} on this box") from None
-    return Account(
-        name, entry.pw_uid, entry.pw_gid, entry.pw_dir, f"{entry.pw_dir}/.local/state/gtrun", f"/run/user/{entry.pw_uid}"
-    )
+    state, runtime = f"{entry.pw_dir}/.local/state/gtrun", f"/run/user/{entry.pw_uid}"
+    return Account(name, entry.pw_uid, entry.pw_gid, entry.pw_dir, state, runtime)
 
 
 def own(environment: Mapping[str, str]) -> Account:

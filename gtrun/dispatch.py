@@ -6,9 +6,9 @@
 4.  The attempt is durable in the ledger, with what the guards said.
 5.  The run record is durable in the agent's account: all that runner and close-out need, and room for the truth.
 6.  The fleet claim (14): its lock is to be held from before a probe of every agent until step 7 is done.
-7.  StartTransientUnit of `task-<issue>.service`. The name is the mutex: if it is taken, a live unit is a refusal (11), and
-    anything else gets a short while to go away, then is named as what it is (1).
-8.  The start job's result, by signal: what could not be executed is a failed launch (1); whatever was executed is a run.
+7.  StartTransientUnit of `task-<issue>.service`. The name is the mutex: if it is taken, a live unit is a refusal
+    (11), and anything else gets a short while to go away, then is named as what it is (1).
+8.  The start job's result, by signal: what could not be executed is a failed launch (1); the rest is a run.
 9.  The outcome is in the ledger.
 """
 
@@ -17,6 +17,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
+from gtrun import alive
 from gtrun.account import Account, lingers, named
 from gtrun.board.local import LocalBoard
 from gtrun.config import Agent, Fleet
@@ -64,72 +67,74 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
     Raises Refused (9, 11, 13, 14), LaunchFailed (1), NoManager (69), ConfigError (78), StateError (1): in each nothing
     of ours is left running. ManagerSilent (69) says that it may have been started.
     """
-    agent, account = _agent(fleet, request)
+    agent, account = dispatchable(fleet, request)
     worker.act_as(account)
-    token = Token(os.urandom(16).hex())
-    verdicts: list[tuple[str, str, str]] = []
     question, issue = _question(fleet, request, worker)
+    attempt = Attempt(
+        token=Token(os.urandom(16).hex()), at=time.time(), by=request.caller.name, dispatcher=alive.this_process(),
+        issue=request.issue, agent=agent.name, account=account.name, unit=unit_name(request.issue),
+    )  # fmt: skip
     with Ledger(request.caller.state) as ledger:
         if ledger.moved_aside:
             say(f"the ledger was damaged: its bytes are kept in {ledger.moved_aside}, and a new one was begun")
-
-        def attempt(unit: UnitName, refusal: Refuse | None = None) -> None:
-            ledger.begin(
-                Attempt(
-                    token=token, at=time.time(), by=request.caller.name, issue=request.issue, agent=agent.name,
-                    account=account.name, unit=unit, verdicts=tuple(verdicts),
-                    outcome="refused" if refusal else None, code=refusal.code if refusal else None,
-                    reason=refusal.reason if refusal else "",
-                )
-            )  # fmt: skip
-
-        for name, check in ORDER:
-            match check(question):
-                case Refuse() as refusal:
-                    verdicts.append((name, "refuse", refusal.reason))
-                    attempt(unit_name(request.issue), refusal)
-                    raise _refused(refusal)
-                case Open(reason):
-                    verdicts.append((name, "open", reason))
-                    say(f"{name} guard failed open: {reason}")
-        if not lingers(account):
-            say(f"warning: {account.name} does not linger: its last logout ends the run; "
-                f"mend it with: loginctl enable-linger {account.name}")  # fmt: skip
-
-        run = resolved(fleet, agent, request, token, issue(), _free_name(question))
-        attempt(run.unit)
+        verdicts, refusal = _ask_guards(question, say)
+        attempt = replace(attempt, verdicts=tuple(verdicts))
+        if refusal is not None:
+            ledger.begin(replace(attempt, outcome="refused", code=refusal.code, reason=refusal.reason))
+            raise _refused(refusal)
+        _warn_of_linger(account, say)
+        run = resolved(fleet, agent, request, attempt.token, issue(), _free_name(question))
+        ledger.begin(replace(attempt, unit=run.unit))
         try:
             started = _start(fleet, agent, question, worker, run)
         except ManagerSilent:
             raise  # it may have been started: the attempt stays without an outcome until somebody has looked
         except GtrunError as error:
-            ledger.decide(token, "refused" if isinstance(error, Refused) else "failed", code=error.code, reason=error.message)
+            what = "refused" if isinstance(error, Refused) else "failed"
+            ledger.decide(run.token, what, code=error.code, reason=error.message)
             raise
         try:
-            ledger.decide(token, "started", code=Exit.DONE, run=started.launched.run)
+            ledger.decide(run.token, "started", code=Exit.DONE, run=started.launched.run)
         except StateError as error:
-            say(f"warning: started, but {error.message}")
+            say(f"warning: it was started, but {error.message}")
     for key in started.launched.not_in_force:
         say(f"warning: limits.{key} is not in force: its controller is not delegated to the manager of {account.name}")
     return started
 
 
-def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepared:
-    """What `dispatch` would start, with every guard and check, and nothing written. Raises as `dispatch` does."""
-    agent, account = _agent(fleet, request)
-    worker.act_as(account)
-    question, issue = _question(fleet, request, worker)
+def _ask_guards(question: Question, say: Say) -> tuple[list[tuple[str, str, str]], Refuse | None]:
+    """Each guard in its order: what they said other than pass, as (guard, verdict, reason), and the first refusal."""
+    verdicts: list[tuple[str, str, str]] = []
     for name, check in ORDER:
         match check(question):
             case Refuse() as refusal:
-                raise _refused(refusal)
+                return [*verdicts, (name, "refuse", refusal.reason)], refusal
             case Open(reason):
+                verdicts.append((name, "open", reason))
                 say(f"{name} guard failed open: {reason}")
+    return verdicts, None
+
+
+def _warn_of_linger(account: Account, say: Say) -> None:
+    if not lingers(account):
+        say(f"warning: {account.name} does not linger, so its last logout ends the run")
+        say(f"hint: loginctl enable-linger {account.name}")
+
+
+def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepared:
+    """What `dispatch` would start, with every guard and check, and nothing written. Raises as `dispatch` does."""
+    agent, account = dispatchable(fleet, request)
+    worker.act_as(account)
+    question, issue = _question(fleet, request, worker)
+    _, refusal = _ask_guards(question, say)
+    if refusal is not None:
+        raise _refused(refusal)
     run = resolved(fleet, agent, request, Token("0" * 32), issue(), _free_name(question))
     return worker.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=False))
 
 
-def _agent(fleet: Fleet, request: Request) -> tuple[Agent, Account]:
+def dispatchable(fleet: Fleet, request: Request) -> tuple[Agent, Account]:
+    """The agent that was named, if it can be given work, and its account. Raises UsageError, ConfigError."""
     agent = fleet.agent(request.target)
     where = fleet.source or "fleet.toml"
     if fleet.rigs[agent.rig].host is not None:
@@ -142,8 +147,12 @@ def _agent(fleet: Fleet, request: Request) -> tuple[Agent, Account]:
             f"agent {agent.name} has no command to run",
             hint=f"set [run] command in {where} (write one with: gtrun init)",
         )
-    own = agent.account in {None, request.caller.name}
-    return agent, request.caller if own else named(str(agent.account))
+    return agent, account_of(agent, request.caller)
+
+
+def account_of(agent: Agent, caller: Account) -> Account:
+    """The account that an agent is. Raises ConfigError if there is none of that name."""
+    return caller if agent.account in {None, caller.name} else named(str(agent.account))
 
 
 def _question(fleet: Fleet, request: Request, worker: Worker) -> tuple[Question, Callable[[], Issue]]:

@@ -34,10 +34,8 @@ def without_machine_lines(body: str) -> str:
 
 def started(resolved: ResolvedRun, run: RunId, note: str = "") -> str:
     """The body of the started marker."""
-    lines = [
-        f"gtrun: **started** by agent `{resolved.agent}` on rig `{resolved.rig}`: "
-        f"unit `{resolved.unit}`, run `{run}`."
-    ]
+    who = f"agent `{resolved.agent}` on rig `{resolved.rig}`"
+    lines = [f"gtrun: **started** by {who}: unit `{resolved.unit}`, run `{run}`."]
     if note:
         lines.append(f"Note: {plain(note)}.")
     return "\n\n".join([*lines, machine_line(Kind.STARTED, run)])
@@ -67,12 +65,9 @@ def used(ending: Ending) -> str:
 
 def finished(resolved: ResolvedRun, run: RunId, ending: Ending) -> str:
     """The body of the finished marker."""
-    took = used(ending)
-    lines = [
-        f"gtrun: **finished** by agent `{resolved.agent}` on rig `{resolved.rig}`: {outcome(ending)}"
-        + (f", {took}" if took else "")
-        + f". Unit `{resolved.unit}`, run `{run}`."
-    ]
+    who = f"agent `{resolved.agent}` on rig `{resolved.rig}`"
+    how = ", ".join(filter(None, (outcome(ending), used(ending))))
+    lines = [f"gtrun: **finished** by {who}: {how}. Unit `{resolved.unit}`, run `{run}`."]
     if ending.result is Result.SUCCESS:
         lines.append("An exit code is not a merge: this says nothing about whether a pull request exists or is merged.")
     return "\n\n".join([*lines, machine_line(Kind.FINISHED, run)])

@@ -39,15 +39,15 @@ def dispatch(
             return Exit.DONE
         started = start_run(fleet, request, worker, say)
         if not wait:
-            _report(started, None, as_json)
+            _report(started, None, as_json=as_json)
             return Exit.DONE
         worker.call(at_agent.await_end, at_agent.Name(started.run.unit, 0.0), forever=True)
         run = worker.call(at_agent.run_of, at_agent.ByToken(started.run.token))
-        _report(started, run, as_json)
+        _report(started, run, as_json=as_json)
         return Exit.FAILED if run is None or run.ending is None else run.ending.shell_code
 
 
-def _report(started: Started, run: Run | None, as_json: bool) -> None:
+def _report(started: Started, run: Run | None, *, as_json: bool) -> None:
     ending = (run.ending if run else None) or started.launched.ending
     if as_json:
         document(

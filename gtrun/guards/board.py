@@ -22,4 +22,5 @@ def check(question: Question) -> Verdict:
     why = disposal(view.issue, view.comments, question.terminal_labels, question.terminal_glyphs)
     if why is None:
         return Pass()
-    return Refuse(f"issue {question.issue} is not work: {why}", Exit.NOT_WORK, f"look: gtrun board show {question.issue}")
+    hint = f"look: gtrun board show {question.issue}"
+    return Refuse(f"issue {question.issue} is not work: {why}", Exit.NOT_WORK, hint)

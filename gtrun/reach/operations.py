@@ -1,4 +1,4 @@
-"""What a worker does as the agent's account. Each operation takes one struct and returns one value that JSON carries."""
+"""What a worker does as the agent's account: each operation takes one struct and returns a value that JSON carries."""
 
 import os
 import sys
@@ -11,15 +11,15 @@ import msgspec
 
 from gtrun.account import Account
 from gtrun.board.local import LocalBoard
-from gtrun.errors import GtrunError, LaunchFailed, NoManager, StateError
+from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, NoManager, StateError
 from gtrun.model import Ending, ResolvedRun, Result, Run
-from gtrun.names import IssueKey, RunId, Token, UnitName, encode_path, is_task_unit
+from gtrun.names import IssueKey, RunId, Token, UnitName, encode_path, is_plain_argument, is_task_unit
 from gtrun.program import DEFAULT_PROMPT, expand_home, read_prompt, resolve
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.record import Ended, Record, StopAsked
 from gtrun.systemd import exitstatus, transient, units
-from gtrun.systemd.bus import Bus, BusError
+from gtrun.systemd.bus import MANAGER, SLICE, Bus, BusError
 from gtrun.systemd.units import Observed, UnitState
 
 _NO_RUN = RunId("0" * 32)
@@ -77,7 +77,8 @@ def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
             seen = units.observe(session.bus, state)
         except BusError:
             continue  # collected since it was listed: not live any more
-        found.append(LiveRun(unit=seen, record=(known.get(seen.run) if seen.run else None) or _not_begun(session, seen)))
+        record = known.get(seen.run) if seen.run else None
+        found.append(LiveRun(unit=seen, record=record or _not_begun(session, seen)))
     return found
 
 
@@ -203,11 +204,6 @@ class Name(msgspec.Struct, frozen=True):
 
     unit: UnitName
     seconds: float
-
-
-def occupant(session: Session, arguments: Name) -> UnitState | None:
-    """What occupies a unit's name now."""
-    return units.occupant(session.bus, arguments.unit)
 
 
 def wait_until_free(session: Session, arguments: Name) -> UnitState | None:
@@ -408,6 +404,61 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
     return Reconciled(lost, problems, sum(1 for path in records.open_records(session.account.state) if _owes(path)))
 
 
+class ToExamine(msgspec.Struct, frozen=True):
+    """The board's path."""
+
+    board: str
+
+
+class Found(msgspec.Struct, frozen=True):
+    """One thing that was looked at in the account, and how to mend it where that is needed."""
+
+    what: str
+    is_fine: bool
+    mend: str = ""
+
+
+def examine(session: Session, arguments: ToExamine) -> list[Found]:
+    """Whether a run could start here: the manager, gtrun's own interpreter, the board, limits, drop-ins."""
+    found = []
+    version = str(session.bus.get("/org/freedesktop/systemd1", MANAGER, "Version", "s"))
+    found.append(Found(f"its user manager answers (systemd {version})", is_fine=True))
+    command = this_installation()
+    if os.access(command[0], os.X_OK) and all(map(is_plain_argument, command)):
+        found.append(Found(f"it can execute {command[0]}", is_fine=True))
+    else:
+        mend = "install gtrun under a plain path that every agent account can read, such as /opt/gtrun"
+        found.append(Found(f"its units cannot execute {command[0]}", is_fine=False, mend=mend))
+    try:
+        with LocalBoard.open(arguments.board, wait=_BOARD_WAIT):
+            writable = os.access(arguments.board, os.W_OK)
+            mend = "" if writable else f"put the account into the group of {arguments.board}, then restart its manager"
+            found.append(Found(f"it can {'write' if writable else 'only read'} the board", writable, mend))
+    except BoardUnavailable as error:
+        found.append(Found(error.message, is_fine=False, mend=error.hint))
+    controllers = transient.delegated_controllers(str(session.bus.get(_ROOT_SLICE, SLICE, "ControlGroup", "s")))
+    missing = [name for name in ("memory", "pids", "cpu") if name not in controllers]
+    if missing:
+        mend = "harmless without [run.limits]; see Delegate= in systemd.resource-control(5)"
+        found.append(Found(f"limits of {', '.join(missing)} are not in force here", is_fine=True, mend=mend))
+    found += [
+        Found(f"a drop-in changes its runs: {path}", is_fine=False, mend=f"remove it, or know what it does: {path}")
+        for path in _drop_ins(session.account)
+    ]
+    return found
+
+
+_ROOT_SLICE = "/org/freedesktop/systemd1/unit/_2d_2eslice"
+
+
+def _drop_ins(account: Account) -> list[str]:
+    """What the account or the administrator laid over every `task-*.service` (systemd.unit(5), drop-ins)."""
+    own = (f"{account.home}/.config/systemd/user", f"{account.runtime}/systemd/user")
+    places = (*own, "/etc/systemd/user", "/run/systemd/user")
+    patterns = ("task-*service.d/*.conf", "service.d/*.conf")
+    return [str(path) for place in places for pattern in patterns for path in sorted(Path(place).glob(pattern))]
+
+
 def _owes(path: Path) -> bool:
     try:
         run = records.read(path)
@@ -435,7 +486,7 @@ def open_board(path: str) -> LocalBoard:
 BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
     operation.__name__: operation
     for operation in (
-        await_end, await_start, discard, list_units, live_runs, observe_ending, occupant, prepare, reconcile, run_of, runs_of,
-        start, stop, wait_until_free,
+        await_end, await_start, discard, examine, list_units, live_runs, observe_ending, prepare, reconcile, run_of,
+        runs_of, start, stop, wait_until_free,
     )
 }  # fmt: skip

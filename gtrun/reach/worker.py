@@ -79,7 +79,7 @@ class Worker:
         self._socket = ours
         self.account: Account | None = None
 
-    def __enter__(self) -> "Worker":
+    def __enter__(self) -> typing.Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,15 +112,22 @@ class Worker:
         Raises what the operation raises, and ManagerSilent at the deadline: the child is ended, and what was under
         way may have happened or not. `forever` waits without a deadline, and still ends at ^C.
         """
-        request = _Request(operation.__name__, msgspec.Raw(msgspec.json.encode(arguments)), 0.0 if forever else seconds)
+        self.ask(operation, arguments, seconds=None if forever else seconds)
+        return self.answer(operation, seconds=None if forever else seconds)
+
+    def ask(self, operation: Callable[["Session", A], R], arguments: A, *, seconds: float | None) -> None:
+        """The first half of `call`: several workers can be asked before the first has answered."""
+        request = _Request(operation.__name__, msgspec.Raw(msgspec.json.encode(arguments)), seconds or 0.0)
         self._send(msgspec.json.encode(request))
+
+    def answer(self, operation: Callable[["Session", A], R], *, seconds: float | None) -> R:
+        """The second half of `call`. `seconds` is what is left for it; None waits without a deadline."""
         try:
-            data = self._receive(None if forever else time.monotonic() + seconds)
+            data = self._receive(None if seconds is None else time.monotonic() + seconds)
         except TimeoutError:
             self.close()
-            who = self.account.name if self.account else "?"
             raise ManagerSilent(
-                f"the user manager of {who} did not answer within {seconds:g} s",
+                f"the user manager of {self._who} did not answer within {seconds:g} s",
                 hint="what was asked may still happen: look with `gtrun live`",
             ) from None
         reply = msgspec.json.decode(data, type=_Reply)
@@ -130,11 +137,19 @@ class Worker:
         kind: type[R] = typing.get_type_hints(operation)["return"]
         return msgspec.json.decode(reply.value, type=kind)
 
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when the answer is there (for select(2))."""
+        return self._socket.fileno()
+
+    @property
+    def _who(self) -> str:
+        return self.account.name if self.account else "nobody yet"
+
     def _send(self, data: bytes) -> None:
         try:
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
         except BrokenPipeError:
-            raise GtrunError(f"the process that acts for {self.account and self.account.name} went away") from None
+            raise GtrunError(f"the process that acts for {self._who} went away") from None
 
     def _receive(self, deadline: float | None) -> bytes:
         poll = select.poll()
@@ -148,8 +163,7 @@ class Worker:
                     raise TimeoutError
                 chunk = self._socket.recv(count - len(data))
                 if not chunk:
-                    who = self.account.name if self.account else "?"
-                    raise GtrunError(f"the process that acts for {who} went away")
+                    raise GtrunError(f"the process that acts for {self._who} went away")
                 data += chunk
             return data
 
@@ -198,8 +212,8 @@ def _become(account: Account) -> None:
         os.setresgid(account.gid, account.gid, account.gid)
         os.setresuid(account.uid, account.uid, account.uid)
         os.environ.update(HOME=account.home, USER=account.name, LOGNAME=account.name)
-        for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS"):
-            os.environ.pop(name, None)
+        for name in [name for name in os.environ if name.startswith(("XDG_", "DBUS_"))]:
+            del os.environ[name]
     os.chdir("/")
     os.umask(0o077)
 

@@ -1,8 +1,8 @@
 """`gtrun closeout`: the unit's ExecStopPost. It writes down how the run ended, then says so on the issue.
 
-It needs the environment and the run record, nothing else: no bus (gone while a manager shuts down), no board, no network, no
-free disk. The truth is on the disk before the board is asked; what cannot be posted stays owed. It keeps its own
-deadline, and it always returns 0: the unit's result is the run's, not ours.
+It needs the environment and the run record, nothing else: no bus (gone while a manager shuts down), no board, no
+network, no free disk. The truth is on the disk before the board is asked; what cannot be posted stays owed. It keeps
+its own deadline, and it always returns 0: the unit's result is the run's, not ours.
 """
 
 import contextlib
@@ -113,7 +113,8 @@ def _usage(seen: Observed | None) -> Usage:
     cpu = None
     if folder is not None:
         with contextlib.suppress(OSError, ValueError, KeyError):
-            cpu = int(dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())["usage_usec"]) / _USEC
+            counters = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
+            cpu = int(counters["usage_usec"]) / _USEC
     if cpu is None and seen is not None and seen.cpu_nsec is not None:
         cpu = seen.cpu_nsec / 1e9
     if cpu is not None:

@@ -1,8 +1,8 @@
 """`gtrun run`: the unit's ExecStart. It makes sure that this is still work, says that it starts, and becomes the agent.
 
 The order is the promise: resolve, ask the board whether this is still work, make the started intent durable, post the
-marker, execve(2). Nothing of gtrun is left in the unit while the agent program works. The exit codes for what ends here are those
-of a shell: 127 not found, 126 not executable.
+marker, execve(2). Nothing of gtrun is left in the unit while the agent program works. The exit codes for what ends
+here are those of a shell: 127 not found, 126 not executable.
 """
 
 import os
@@ -29,7 +29,7 @@ _BOARD_WAIT = 3.0
 
 
 def run(encoded_path: str) -> int:
-    """Run the record's run. Returns only if there is nothing to execute: 0 if it is not work any more, else 126 or 127."""
+    """Run the record's run. Returns only if nothing is executed: 0 if it is not work any more, else 126 or 127."""
     path = Path(decode_path(encoded_path))
     run_id = RunId(os.environ["INVOCATION_ID"])
     with Record(path) as record:
@@ -101,7 +101,7 @@ def _execute(program: Program, prompt_file: Path) -> NoReturn:
     # Python ignores both from its start, and what is ignored stays so across execve(2)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
-    os.execve(program.path, program.argv, program.environment)
+    os.execve(program.path, program.argv, program.environment)  # noqa: S606 - no shell is the point
 
 
 def _replace_stdin(data: bytes) -> None:

@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -23,6 +24,7 @@ CREATE TABLE attempt (
     token TEXT NOT NULL UNIQUE,
     at REAL NOT NULL,
     by TEXT NOT NULL,
+    dispatcher TEXT NOT NULL,
     issue TEXT NOT NULL,
     agent TEXT NOT NULL,
     account TEXT NOT NULL,
@@ -44,17 +46,20 @@ CREATE INDEX verdict_attempt ON verdict (attempt);
 PRAGMA user_version = 1;
 """
 _VERSION = 1
+_COLUMNS = "token, at, by, dispatcher, issue, agent, account, unit, outcome, code, reason, run"
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One dispatch of one issue to one agent. `outcome` is None while it is under way, or if its dispatcher died.
 
-    Times are in seconds since the epoch. `verdicts` are the guards that did not pass: (guard, verdict, reason).
+    `dispatcher` identifies the process that makes it (`gtrun.alive`). Times are in seconds since the epoch. `verdicts`
+    are the guards that did not pass: (guard, verdict, reason).
     """
 
     token: Token
     at: float
     by: str
+    dispatcher: str
     issue: IssueKey
     agent: str
     account: str
@@ -120,7 +125,7 @@ class Ledger:
         except OSError as error:
             raise StateError(f"the ledger {self.path} is damaged and cannot be moved: {error.strerror}") from error
 
-    def __enter__(self) -> "Ledger":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -151,14 +156,11 @@ class Ledger:
     def begin(self, attempt: Attempt) -> None:
         """The attempt, with the verdicts so far, is on the disk when this returns. Raises StateError."""
         with self._failures(), self._transaction():
+            places = ", ".join(f":{name}" for name in _COLUMNS.split(", "))
             row = self._db.execute(
-                "INSERT INTO attempt (token, at, by, issue, agent, account, unit, outcome, code, reason, decided_at)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    attempt.token, attempt.at, attempt.by, attempt.issue, attempt.agent, attempt.account, attempt.unit,
-                    attempt.outcome, attempt.code, attempt.reason, None if attempt.outcome is None else attempt.at,
-                ),
-            )  # fmt: skip
+                f"INSERT INTO attempt ({_COLUMNS}, decided_at) VALUES ({places}, :decided_at)",  # noqa: S608
+                {**msgspec.structs.asdict(attempt), "decided_at": attempt.at if attempt.outcome else None},
+            )
             self._db.executemany(
                 "INSERT INTO verdict (attempt, guard, verdict, reason) VALUES (?, ?, ?, ?)",
                 [(row.lastrowid, *verdict) for verdict in attempt.verdicts],
@@ -176,8 +178,7 @@ class Ledger:
         """Every attempt at an issue, oldest first. Raises StateError."""
         with self._failures():
             rows = self._db.execute(
-                "SELECT id, token, at, by, issue, agent, account, unit, outcome, code, reason, run"
-                " FROM attempt WHERE issue = ? ORDER BY id",
+                f"SELECT id, {_COLUMNS} FROM attempt WHERE issue = ? ORDER BY id",  # noqa: S608 - a constant
                 (issue,),
             ).fetchall()
             return [self._attempt(row) for row in rows]
@@ -186,8 +187,7 @@ class Ledger:
         """Attempts whose outcome nobody has written. Raises StateError."""
         with self._failures():
             rows = self._db.execute(
-                "SELECT id, token, at, by, issue, agent, account, unit, outcome, code, reason, run"
-                " FROM attempt WHERE outcome IS NULL ORDER BY id"
+                f"SELECT id, {_COLUMNS} FROM attempt WHERE outcome IS NULL ORDER BY id"  # noqa: S608
             ).fetchall()
             return [self._attempt(row) for row in rows]
 
@@ -195,8 +195,8 @@ class Ledger:
         verdicts = self._db.execute(
             "SELECT guard, verdict, reason FROM verdict WHERE attempt = ? ORDER BY rowid", (row[0],)
         ).fetchall()
-        names = ("token", "at", "by", "issue", "agent", "account", "unit", "outcome", "code", "reason", "run")
-        return msgspec.convert({**dict(zip(names, row[1:], strict=True)), "verdicts": verdicts}, Attempt)
+        told = dict(zip(_COLUMNS.split(", "), row[1:], strict=True))
+        return msgspec.convert({**told, "verdicts": verdicts}, Attempt)
 
 
 def _is_corrupt(error: sqlite3.DatabaseError) -> bool:

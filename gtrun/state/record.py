@@ -7,8 +7,8 @@ reserve is no guarantee). A fact that was torn by a crash is a line that is no J
 skipped. Appends are serialised by a lock on the file.
 
 `open/` holds the runs with something left to happen: it is the outbox as well, since what a run owes stands in its
-record. When a run has ended and every marker it owes is posted, its file moves to `closed/`, from where alone records are
-pruned by age.
+record. When a run has ended and every marker it owes is posted, its file moves to `closed/`, from where alone records
+are pruned by age.
 """
 
 import contextlib
@@ -17,7 +17,9 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -122,11 +124,46 @@ def create(state: str, run: ResolvedRun) -> "Record":
     return Record(path, descriptor)
 
 
-def fold(path: Path, data: bytes) -> tuple[Run, str, str]:
-    """The run that a record's facts tell, why the runner gave up, and why it was disposed (empty: it did not).
+@dataclass(slots=True)
+class Told:
+    """What a record's facts tell: the run, why the runner gave up, and why it was disposed (empty: it did not)."""
 
-    Raises CorruptRecord if there is no first fact.
-    """
+    run: Run
+    gave_up: str = ""
+    disposed: str = ""
+
+    def learn(self, fact: Fact) -> None:
+        """One more fact, in the order in which they became true."""
+        match fact:
+            case Begun(run, at):
+                self._set(run=run, begun_at=at)
+            case Noted(text):
+                self._set(note=text)
+            case GaveUp(reason):
+                self.gave_up = reason
+            case Disposed(reason):
+                self.disposed = reason
+            case StopAsked(by):
+                self._set(stop_asked_by=by)
+            case Owed(marker):
+                self._set(owed=_with(self.run.owed, marker))
+            case Posted(marker):
+                self._set(posted=_with(self.run.posted, marker))
+            case Ended(ending, at):
+                self._set(ending=ending, ended_at=at)
+                if Kind.STARTED in self.run.owed:
+                    self._set(owed=_with(self.run.owed, Kind.FINISHED))
+
+    def _set(self, **changes: object) -> None:
+        self.run = msgspec.structs.replace(self.run, **changes)
+
+
+def _with(kinds: tuple[str, ...], kind: Kind) -> tuple[str, ...]:
+    return kinds if kind in kinds else (*kinds, kind.value)
+
+
+def fold(path: Path, data: bytes) -> Told:
+    """What the facts in a record tell. Raises CorruptRecord if there is no first fact."""
     lines = data.split(b"\n")
     try:
         first = _decoder.decode(lines[0])
@@ -134,38 +171,11 @@ def fold(path: Path, data: bytes) -> tuple[Run, str, str]:
         first = None
     if not isinstance(first, Resolved):
         raise CorruptRecord(f"the run record {path} is damaged")
-    changes: dict[str, object] = {}
-    owed: list[str] = []
-    posted: list[str] = []
-    gave_up = disposed = ""
+    told = Told(Run(resolved=first.run))
     for line in filter(None, lines[1:]):
-        try:
-            fact = _decoder.decode(line)
-        except msgspec.MsgspecError:
-            continue
-        match fact:
-            case Begun(run, at):
-                changes |= {"run": run, "begun_at": at}
-            case Noted(text):
-                changes |= {"note": text}
-            case GaveUp(reason):
-                gave_up = reason
-            case Disposed(reason):
-                disposed = reason
-            case StopAsked(by):
-                changes |= {"stop_asked_by": by}
-            case Owed(marker):
-                owed += [] if marker in owed else [marker]
-            case Posted(marker):
-                posted += [] if marker in posted else [marker]
-            case Ended(ending, at):
-                changes |= {"ending": ending, "ended_at": at}
-            case Resolved():
-                pass
-    if "ending" in changes and Kind.STARTED in owed:
-        owed.append(Kind.FINISHED)
-    told = Run(resolved=first.run, owed=tuple(owed), posted=tuple(posted))
-    return msgspec.structs.replace(told, **changes), gave_up, disposed
+        with contextlib.suppress(msgspec.MsgspecError):  # torn by a crash: it never became true
+            told.learn(_decoder.decode(line))
+    return told
 
 
 class Record:
@@ -185,7 +195,7 @@ class Record:
             raise StateError(f"cannot open the run record {describe(error)}") from error
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         self._data = self._read()
-        self.run, self.gave_up, self.disposed = fold(path, self._data)
+        self._told = fold(path, self._data)
 
     def _read(self) -> bytes:
         chunks = []
@@ -195,7 +205,7 @@ class Record:
             offset += len(chunk)
         return b"".join(chunks)
 
-    def __enter__(self) -> "Record":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -223,7 +233,22 @@ class Record:
         except OSError as error:
             raise StateError(f"cannot write the run record {self.path}: {error.strerror}") from error
         self._data = self._data[:end] + added + self._data[end + len(added) :]
-        self.run, self.gave_up, self.disposed = fold(self.path, self._data)
+        self._told = fold(self.path, self._data)
+
+    @property
+    def run(self) -> Run:
+        """The run as its facts tell it now."""
+        return self._told.run
+
+    @property
+    def gave_up(self) -> str:
+        """Why the runner ended the run without the agent program; empty if it did not."""
+        return self._told.gave_up
+
+    @property
+    def disposed(self) -> str:
+        """Why the run was disposed of; empty if it was not."""
+        return self._told.disposed
 
     @property
     def is_settled(self) -> bool:
@@ -268,7 +293,7 @@ def read(path: Path) -> Run:
     except OSError as error:
         raise StateError(f"cannot read the run record {describe(error)}") from error
     with os.fdopen(descriptor, "rb") as file:
-        return fold(path, file.read())[0]
+        return fold(path, file.read()).run
 
 
 def set_aside(path: Path) -> Path:

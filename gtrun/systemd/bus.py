@@ -11,6 +11,7 @@ from gtrun.errors import GtrunError, NoManager
 MANAGER = b"org.freedesktop.systemd1.Manager"
 UNIT = b"org.freedesktop.systemd1.Unit"
 SERVICE = b"org.freedesktop.systemd1.Service"
+SLICE = b"org.freedesktop.systemd1.Slice"
 _SYSTEMD = b"org.freedesktop.systemd1"
 _OBJECT = b"/org/freedesktop/systemd1"
 _ADDRESS_SAFE = frozenset(b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz/.\\*")
@@ -168,5 +169,4 @@ class Bus:
             raise error
         name = getattr(error, "err_name", "") or type(error).__name__
         message = getattr(error, "err_message", "")
-        as_text = [part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part) for part in (name, message)]
-        return BusError(as_text[0], as_text[1] or str(error).strip())
+        return BusError(str(_decoded(name)), str(_decoded(message)) or str(error).strip())

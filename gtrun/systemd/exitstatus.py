@@ -1,4 +1,4 @@
-"""The exit statuses by which systemd says that it could not execute a command (systemd.exec(5), "Process exit codes")."""
+"""The exit statuses by which systemd says that it could not execute a command (systemd.exec(5))."""
 
 _NAMES = {
     200: "CHDIR", 201: "NICE", 202: "FDS", 203: "EXEC", 204: "MEMORY", 205: "LIMITS", 206: "OOM_ADJUST",

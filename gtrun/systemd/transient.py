@@ -98,28 +98,44 @@ def limits_not_in_force(limits: Limits, cgroup: str) -> list[str]:
 
     A controller that is not delegated to the user manager has no file there (systemd.resource-control(5)).
     """
-    root = Path("/sys/fs/cgroup") if Path("/sys/fs/cgroup/cgroup.controllers").exists() else Path("/sys/fs/cgroup/unified")
-    folder = root / cgroup.lstrip("/")
-    files = {
-        "memory_max": ("memory.max", lambda text: text.strip() == str(_pages(limits.memory_max))),
-        "memory_high": ("memory.high", lambda text: text.strip() == str(_pages(limits.memory_high))),
-        "tasks_max": ("pids.max", lambda text: text.strip() == str(limits.tasks_max)),
-        "cpu_weight": ("cpu.weight", lambda text: text.strip() == str(limits.cpu_weight)),
-        "cpu_quota": ("cpu.max", lambda text: not text.startswith("max")),
+    folder = _cgroup_folder(cgroup)
+    wanted = {
+        "memory_max": ("memory.max", _whole_pages(limits.memory_max)),
+        "memory_high": ("memory.high", _whole_pages(limits.memory_high)),
+        "tasks_max": ("pids.max", limits.tasks_max),
+        "cpu_weight": ("cpu.weight", limits.cpu_weight),
+        "cpu_quota": ("cpu.max", limits.cpu_quota),
     }
-    missing = []
-    for key, (file, holds) in files.items():
-        if getattr(limits, key) is None:
-            continue
-        try:
-            in_force = holds((folder / file).read_text())
-        except OSError:
-            in_force = False
-        if not in_force:
-            missing.append(key)
-    return missing
+    return [
+        key
+        for key, (file, value) in wanted.items()
+        if value is not None and _held(folder / file, is_quota=key == "cpu_quota") != value
+    ]
 
 
-def _pages(value: int | None) -> int:
+def delegated_controllers(cgroup: str) -> list[str]:
+    """The controllers that the kernel offers below a cgroup; empty where it cannot be read."""
+    try:
+        return (_cgroup_folder(cgroup) / "cgroup.controllers").read_text().split()
+    except OSError:
+        return []
+
+
+def _cgroup_folder(cgroup: str) -> Path:
+    unified = Path("/sys/fs/cgroup")
+    root = unified if (unified / "cgroup.controllers").exists() else unified / "unified"
+    return root / cgroup.lstrip("/")
+
+
+def _whole_pages(value: int | None) -> int | None:
     """The kernel rounds memory limits down to whole pages."""
-    return (value or 0) // 4096 * 4096
+    return None if value is None else value // 4096 * 4096
+
+
+def _held(file: Path, *, is_quota: bool) -> int | None:
+    """The limit in a cgroup's file, a CPU quota in per cent; None if there is none (`max`) or no such file."""
+    try:
+        fields = file.read_text().split()
+        return round(100 * int(fields[0]) / int(fields[1])) if is_quota else int(fields[0])
+    except (OSError, ValueError, IndexError):
+        return None

@@ -17,7 +17,8 @@ def info(as_json: Annotated[bool, typer.Option("--json", help="One JSON document
     """Versions of gtrun, systemd and Python."""
     lines = capture(["systemctl", "--version"]).output.split()
     systemd = lines[1] if lines[1:] else "not found"
+    python = platform.python_version()
     if as_json:
-        document("info", version=__version__, systemd=systemd, python=platform.python_version())
+        document("info", version=__version__, systemd=systemd, python=python)
     else:
-        table(("WHAT", "VERSION"), [("gtrun", __version__), ("systemd", systemd), ("python", platform.python_version())])
+        table(("WHAT", "VERSION"), [("gtrun", __version__), ("systemd", systemd), ("python", python)])

@@ -1,0 +1,74 @@
+"""`gtrun logs`."""
+
+import select
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from gtrun.cli.output import document, say
+from gtrun.cli.times import local
+from gtrun.errors import GtrunError
+from gtrun.looking import Past, just_ended, runs_of, wait_for_end
+from gtrun.markers import outcome
+from gtrun.names import parse_issue
+from gtrun.systemd import journal
+
+app = typer.Typer()
+_STABLE = 0.1  # seconds between two readings that must agree
+_MANY = 5000  # lines from which journald's rate limit is near
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    issue: Annotated[str, typer.Argument(help="142, owner/repo#142, or its URL.", show_default=False)],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run ends.")] = False,  # noqa: FBT002
+    run: Annotated[str | None, typer.Option(help="This run, by the beginning of its ID.", metavar="ID")] = None,
+    agent: Annotated[str | None, typer.Option(help="A run of this agent.", metavar="A")] = None,
+    lines: Annotated[int | None, typer.Option("--lines", "-n", help="Only the last N.", metavar="N", min=0)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+) -> None:
+    """What one run did: the newest run of the issue, unless --run or --agent says which."""
+    key = parse_issue(issue)
+    past, damaged, silent = runs_of(context.obj.fleet(), context.obj.caller(), key, agent=agent)
+    for problem in [*(f"{one.agent.name} could not be asked: {one.problem}" for one in silent),
+                    *(f"the run record {path} is damaged" for path in damaged)]:  # fmt: skip
+        say(problem)
+    chosen = [one for one in past if run is None or (one.run.run or "").startswith(run.lower())]
+    if not chosen:
+        which = f"run {run!r}" if run is not None else "run"
+        raise GtrunError(f"there is no {which} of issue {key}", hint=f"what is known about it: gtrun show {key}")
+    one = chosen[-1]
+    if follow and not as_json and one.run.ending is None:
+        wait_for_end(one, lambda ended: _print(journal.follow(one.run, one.account.uid, last=lines, until=ended)))
+        return
+    text = _stable(one, lines)
+    dropped = journal.suppressed(one.run, one.account.uid)
+    if as_json:
+        document("logs", run=one.run.run, agent=one.agent.name, issue=key, lines=text, suppressed=dropped)
+        return
+    ending = one.run.ending
+    say(f"run {one.run.run} of issue {key} on {one.agent.name}, {local(one.run.begun_at)}: "
+        + (outcome(ending) if ending else "live"))  # fmt: skip
+    _print(text)
+    if dropped:
+        say(f"{dropped} lines suppressed by the journal's rate limit (of all that {one.account.name} ran then)")
+    elif len(text) >= _MANY:
+        say("whether the journal suppressed lines is told only to root and the group systemd-journal")
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
+def _stable(one: Past, last: int | None) -> list[str]:
+    """The lines, once two readings agree: journald writes the last of a burst up to 0.3 s after the process is gone."""
+    text = journal.lines(one.run, one.account.uid, last=last)
+    for _ in range(3 if just_ended(one.run) else 0):
+        select.select([], [], [], _STABLE)
+        before, text = text, journal.lines(one.run, one.account.uid, last=last)
+        if before == text:
+            break
+    return text

@@ -1,0 +1,39 @@
+"""`gtrun reconcile`."""
+
+from typing import Annotated
+
+import typer
+
+from gtrun.cli.output import document, say
+from gtrun.exits import Exit
+from gtrun.reconcile import reconcile as _reconcile
+
+app = typer.Typer()
+
+
+@app.command()
+def reconcile(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+) -> int:
+    """Close out runs that ended without a close-out, post the markers still owed, settle unfinished attempts."""
+    report = _reconcile(context.obj.fleet(), context.obj.caller())
+    for problem in report.problems:
+        say(problem)
+    if as_json:
+        document(
+            "reconcile",
+            lost=[
+                {"issue": run.resolved.issue.key, "agent": run.resolved.agent, "run": run.run} for run in report.lost
+            ],
+            resolved=[{"issue": one.issue, "agent": one.agent} for one in report.resolved],
+            owing=report.owing,
+            problems=report.problems,
+        )
+    else:
+        for run in report.lost:
+            print(f"lost: issue {run.resolved.issue.key} on {run.resolved.agent}, run {run.run}")
+        for one in report.resolved:
+            print(f"settled: an attempt at issue {one.issue} on {one.agent}, whose dispatcher had died")
+        print(f"{report.owing} runs still owe a marker" if report.owing else "nothing is owed")
+    return Exit.FAILED if report.problems else Exit.DONE

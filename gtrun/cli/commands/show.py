@@ -1,0 +1,110 @@
+"""`gtrun show`."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from gtrun.cli.output import document, say, table
+from gtrun.cli.times import iso, local
+from gtrun.exits import Exit
+from gtrun.looking import History, Past
+from gtrun.looking import history as history_of
+from gtrun.markers import outcome, used
+from gtrun.names import parse_issue
+from gtrun.state.ledger import Attempt
+from gtrun.text import plain
+
+app = typer.Typer()
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    issue: Annotated[str, typer.Argument(help="142, owner/repo#142, or its URL.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+) -> int:
+    """The history of an issue: attempts, guards that refused or failed open, runs and how they ended."""
+    key = parse_issue(issue)
+    told = history_of(context.obj.fleet(), context.obj.caller(), key)
+    if as_json:
+        _document(key, told)
+    else:
+        _page(key, told)
+    return Exit.DONE if told.issue or told.attempts or told.runs else Exit.FAILED
+
+
+def _document(key: str, told: History) -> None:
+    document(
+        "show",
+        issue=key,
+        title=told.issue.title if told.issue else None,
+        is_open=told.issue.is_open if told.issue else None,
+        board_problem=told.board_problem or None,
+        attempts=[
+            {
+                "at": iso(one.at),
+                "by": one.by,
+                "agent": one.agent,
+                "unit": one.unit,
+                "outcome": one.outcome,
+                "code": one.code,
+                "reason": one.reason,
+                "run": one.run,
+                "verdicts": [
+                    {"guard": guard, "verdict": verdict, "reason": reason} for guard, verdict, reason in one.verdicts
+                ],
+            }
+            for one in told.attempts
+        ],
+        runs=[
+            {
+                "agent": one.agent.name,
+                "unit": one.run.resolved.unit,
+                "run": one.run.run,
+                "begun_at": iso(one.run.begun_at),
+                "ended_at": iso(one.run.ended_at),
+                "ending": msgspec.to_builtins(one.run.ending) if one.run.ending else None,
+                "markers_owed": list(one.run.owed),
+                "markers_posted": list(one.run.posted),
+            }
+            for one in told.runs
+        ],
+        damaged=told.damaged,
+        unreachable=[{"agent": one.agent.name, "problem": one.problem} for one in told.unreachable],
+    )
+
+
+def _page(key: str, told: History) -> None:
+    if told.issue:
+        print(f"issue {key}: {plain(told.issue.title)} ({'open' if told.issue.is_open else 'closed'})")
+    else:
+        say(told.board_problem or f"issue {key} is not on the board")
+    if told.attempts:
+        print("\nattempts")
+        table(("WHEN", "BY", "AGENT", "OUTCOME", "CODE", "WHY"), map(_attempt, told.attempts))
+    if told.runs:
+        print("\nruns")
+        table(("BEGUN", "AGENT", "RUN", "RESULT", "TOOK", "MARKERS"), map(_run, told.runs))
+    if told.issue and not told.attempts and not told.runs:
+        say("it has never been dispatched from here")
+    for path in told.damaged:
+        say(f"the run record {path} is damaged")
+    for one in told.unreachable:
+        say(f"{one.agent.name} could not be asked: {one.problem}")
+
+
+def _attempt(one: Attempt) -> tuple[object, ...]:
+    why = [f"{guard} guard failed open: {reason}" for guard, verdict, reason in one.verdicts if verdict == "open"]
+    why += [one.reason] if one.reason else []
+    outcome_said = one.outcome or "not known (its dispatcher died, or it is under way)"
+    return (local(one.at), one.by, one.agent, outcome_said, "-" if one.code is None else one.code, "; ".join(why))
+
+
+def _run(one: Past) -> tuple[object, ...]:
+    run = one.run
+    owing = [kind for kind in run.owed if kind not in run.posted]
+    markers = f"owed: {', '.join(owing)}" if owing else ", ".join(run.posted) or "none"
+    ended = outcome(run.ending) if run.ending else "live"
+    took = used(run.ending) if run.ending else "-"
+    return (local(run.begun_at), one.agent.name, run.run or "-", ended, took, markers)

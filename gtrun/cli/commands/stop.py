@@ -1,0 +1,55 @@
+"""`gtrun stop`."""
+
+from typing import Annotated
+
+import typer
+
+from gtrun.cli.output import document, say
+from gtrun.errors import GtrunError, UsageError
+from gtrun.exits import Exit
+from gtrun.looking import live
+from gtrun.looking import stop as stop_one
+from gtrun.markers import outcome, used
+from gtrun.names import parse_issue
+
+app = typer.Typer()
+
+
+@app.command()
+def stop(
+    context: typer.Context,
+    issue: Annotated[str | None, typer.Argument(help="Stop what is live for this issue.", show_default=False)] = None,
+    agent: Annotated[str | None, typer.Option(help="Stop what this agent runs.", metavar="A")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Stop every run.")] = False,  # noqa: FBT002
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+) -> int:
+    """Stop the whole cgroup of a run and wait until it is closed out."""
+    if everything == (issue is not None or agent is not None):
+        raise UsageError("say what to stop: an issue, --agent A, or --all")
+    key = parse_issue(issue) if issue is not None else None
+    caller = context.obj.caller()
+    found, silent = live(context.obj.fleet(), caller, issue=key, agent=agent)
+    stopped, failed = [], bool(silent)
+    for agent_asked in silent:
+        say(f"{agent_asked.agent.name} could not be asked: {agent_asked.problem}")
+    for one in found:
+        try:
+            run = stop_one(one, caller)
+        except GtrunError as error:
+            say(error.message)
+            if error.hint:
+                say(f"hint: {error.hint}")
+            failed = True
+            continue
+        ending = run.ending if run else None
+        name = one.run.unit.state.name
+        stopped.append({"agent": one.agent.name, "unit": name, "run": one.run.unit.run,
+                        "result": ending.result if ending else None})  # fmt: skip
+        if not as_json:
+            told = f"{outcome(ending)}, {used(ending)}" if ending else "its close-out has not been written"
+            print(f"{name} on {one.agent.name}: {told}")
+    if as_json:
+        document("stop", stopped=stopped, failed=failed)
+    elif not found and not silent:
+        say("nothing to stop: no such run is live")
+    return Exit.DONE if stopped and not failed else Exit.FAILED

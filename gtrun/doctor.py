@@ -1,0 +1,55 @@
+"""Checking a box: what would keep a dispatch from working, and how to mend it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gtrun.account import Account, lingers
+from gtrun.board.local import LocalBoard
+from gtrun.config import Agent, Fleet
+from gtrun.errors import BoardUnavailable
+from gtrun.reach import operations as at_agent
+from gtrun.survey import survey
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `mend` is the command or change that mends it, empty where nothing has to be."""
+
+    subject: str
+    what: str
+    is_fine: bool
+    mend: str = ""
+
+
+def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
+    """Every finding, the fine ones too, in the order in which one would mend them."""
+    source = fleet.source or "no fleet.toml: one agent, me"
+    yield Finding("config", source, is_fine=True)
+    try:
+        with LocalBoard.open(fleet.board.path):
+            yield Finding("board", f"{fleet.board.path} answers", is_fine=True)
+    except BoardUnavailable as error:
+        yield Finding("board", error.message, is_fine=False, mend=error.hint or "look at the folder's owner and mode")
+    here = [agent for agent in fleet.agents.values() if fleet.rigs[agent.rig].host is None]
+    for answer in survey(here, fleet, caller, at_agent.examine, at_agent.ToExamine(fleet.board.path)):
+        yield from _of_agent(fleet, answer.agent, answer.account)
+        if answer.value is None:
+            yield Finding(answer.agent.name, answer.problem, is_fine=False, mend=answer.hint)
+        else:
+            for found in answer.value:
+                yield Finding(answer.agent.name, found.what, found.is_fine, found.mend)
+
+
+def _of_agent(fleet: Fleet, agent: Agent, account: Account | None) -> Iterator[Finding]:
+    if not agent.run.command:
+        where = fleet.source or "fleet.toml"
+        yield Finding(agent.name, "it has no command", is_fine=False, mend=f"set [run] command in {where} (gtrun init)")
+    if account is None:
+        return
+    if lingers(account):
+        yield Finding(agent.name, f"{account.name} lingers: its runs outlive its logins", is_fine=True)
+    else:
+        what = f"{account.name} does not linger: its last logout ends its runs"
+        yield Finding(agent.name, what, is_fine=False, mend=f"loginctl enable-linger {account.name}")
+
+

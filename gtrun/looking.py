@@ -1,0 +1,136 @@
+"""What runs now, and what has happened: for `ps`, `live`, `show`, `logs` and `stop`."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gtrun.account import Account
+from gtrun.board.local import LocalBoard
+from gtrun.config import Agent, Fleet
+from gtrun.errors import BoardUnavailable, GtrunError
+from gtrun.model import Issue, Run
+from gtrun.names import UNIT_GLOB, IssueKey, unit_names
+from gtrun.reach import operations as at_agent
+from gtrun.reach import worker as workers
+from gtrun.reach.operations import LiveRun
+from gtrun.state.ledger import Attempt, Ledger
+from gtrun.survey import agents_of, survey
+
+_SLACK = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """One live unit, on which agent, in which account."""
+
+    agent: Agent
+    account: Account
+    run: LiveRun
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """An agent that could not be asked, and why."""
+
+    agent: Agent
+    problem: str
+    hint: str
+
+
+def live(
+    fleet: Fleet, caller: Account, *, issue: IssueKey | None = None, agent: str | None = None
+) -> tuple[list[Live], list[Unreachable]]:
+    """Every live unit of the fleet, of one issue or of one agent, and who did not answer."""
+    patterns = at_agent.Patterns([UNIT_GLOB] if issue is None else unit_names(issue))
+    found, silent = [], []
+    for answer in survey(agents_of(fleet, agent), fleet, caller, at_agent.live_runs, patterns):
+        if answer.value is None or answer.account is None:
+            silent.append(Unreachable(answer.agent, answer.problem, answer.hint))
+        else:
+            found += [Live(answer.agent, answer.account, run) for run in answer.value]
+    return found, silent
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One run of an issue, by which agent, in which account."""
+
+    agent: Agent
+    account: Account
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All that is known about an issue. `issue` is None if the board has none or did not answer (`board_problem`)."""
+
+    issue: Issue | None
+    board_problem: str
+    attempts: list[Attempt]
+    runs: list[Past]
+    damaged: list[str]
+    unreachable: list[Unreachable]
+
+
+def runs_of(
+    fleet: Fleet, caller: Account, issue: IssueKey, *, agent: str | None = None
+) -> tuple[list[Past], list[str], list[Unreachable]]:
+    """The runs of an issue, oldest first; damaged records; agents that did not answer."""
+    past: list[Past] = []
+    damaged: list[str] = []
+    silent = []
+    for answer in survey(agents_of(fleet, agent), fleet, caller, at_agent.runs_of, at_agent.OfIssue(issue)):
+        if answer.value is None or answer.account is None:
+            silent.append(Unreachable(answer.agent, answer.problem, answer.hint))
+            continue
+        past += [Past(answer.agent, answer.account, run) for run in answer.value.runs]
+        damaged += answer.value.damaged
+    past.sort(key=lambda one: one.run.resolved.dispatched_at)
+    return past, damaged, silent
+
+
+def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
+    """The history of an issue, from the ledger, the agents' records and the board. Raises StateError."""
+    problem = ""
+    told: Issue | None = None
+    try:
+        with LocalBoard.open(fleet.board.path) as board:
+            told = board.issue(issue)
+    except BoardUnavailable as error:
+        problem = error.message
+    with Ledger(caller.state) as ledger:
+        attempts = ledger.attempts(issue)
+    past, damaged, silent = runs_of(fleet, caller, issue)
+    return History(told, problem, attempts, past, damaged, silent)
+
+
+def stop(one: Live, caller: Account) -> Run | None:
+    """Stop a live run's whole cgroup and wait for its close-out; returns the run as it is then.
+
+    Raises GtrunError for a unit that gtrun has no record of: it is somebody else's, whatever its name.
+    """
+    record = one.run.record
+    if record is None:
+        name = one.run.unit.state.name
+        raise GtrunError(
+            f"{name} of {one.account.name} was not started by gtrun (there is no record of its run): left alone",
+            hint=f"stop it as {one.account.name} with: systemctl --user stop {name}",
+        )
+    seconds = 2 * record.resolved.stop_timeout + _SLACK
+    request = at_agent.ToStop(
+        record.resolved.unit, one.run.unit.run, record.resolved.token, f"gtrun stop ({caller.name})", seconds
+    )
+    with workers.as_account(one.account) as worker:
+        return worker.call(at_agent.stop, request, seconds=seconds + _SLACK)
+
+
+def wait_for_end(past: Past, read: Callable[[int], None]) -> None:
+    """Call `read` with a descriptor that becomes readable when the run's unit is gone."""
+    with workers.as_account(past.account) as worker:
+        worker.ask(at_agent.await_end, at_agent.Name(past.run.resolved.unit, 0.0), seconds=None)
+        read(worker.fileno())
+
+
+def just_ended(run: Run) -> bool:
+    """Whether journald may still be writing its last lines."""
+    return run.ended_at is None or time.time() - run.ended_at < 1.0

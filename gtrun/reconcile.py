@@ -1,0 +1,64 @@
+"""Making true again what a crash left open: runs without a close-out, markers owed, attempts without an outcome."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gtrun import alive
+from gtrun.account import Account
+from gtrun.config import Fleet
+from gtrun.exits import Exit
+from gtrun.model import Run
+from gtrun.reach import operations as at_agent
+from gtrun.state.ledger import Attempt, Ledger
+from gtrun.survey import Answer, survey
+
+_WAIT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was mended, and what could not be. `owing` counts the runs whose markers still wait for the board."""
+
+    lost: list[Run]
+    resolved: list[Attempt]
+    owing: int
+    problems: list[str]
+
+
+def reconcile(fleet: Fleet, caller: Account) -> Report:
+    """Reconcile every agent on this box, and the ledger. Safe at any time, also twice at once. Raises StateError."""
+    agents = list(fleet.agents.values())
+    answers = survey(agents, fleet, caller, at_agent.reconcile, at_agent.ToReconcile(_WAIT - 5), seconds=_WAIT)
+    lost, problems, owing = [], [], 0
+    for answer in answers:
+        if answer.value is None:
+            problems.append(f"{answer.agent.name}: {answer.problem}")
+            continue
+        lost += answer.value.lost
+        problems += [f"{answer.agent.name}: {problem}" for problem in answer.value.problems]
+        owing += answer.value.owing
+    reachable = {answer.agent.name for answer in answers if answer.value is not None}
+    return Report(lost, _decide(fleet, caller, reachable.__contains__), owing, problems)
+
+
+def _decide(fleet: Fleet, caller: Account, is_reachable: Callable[[str], bool]) -> list[Attempt]:
+    """Give every attempt whose dispatcher died its outcome: the agent's run records know it."""
+    with Ledger(caller.state) as ledger:
+        left = [one for one in ledger.undecided() if not alive.is_running(one.dispatcher)]
+        for agent in {one.agent for one in left if is_reachable(one.agent) and one.agent in fleet.agents}:
+            (answer,) = survey([fleet.agents[agent]], fleet, caller, at_agent.runs_of, at_agent.OfIssue(None))
+            _decide_those_of(ledger, [one for one in left if one.agent == agent], answer)
+        still = {one.token for one in ledger.undecided()}
+    return [one for one in left if one.token not in still]
+
+
+def _decide_those_of(ledger: Ledger, attempts: list[Attempt], answer: Answer[at_agent.Runs]) -> None:
+    if answer.value is None:
+        return
+    runs = {run.resolved.token: run for run in answer.value.runs}
+    for attempt in attempts:
+        run = runs.get(attempt.token)
+        if run is not None and run.begun_at is not None:
+            ledger.decide(attempt.token, "started", code=Exit.DONE, run=run.run)
+        elif run is None or run.ending is not None:
+            ledger.decide(attempt.token, "failed", code=Exit.FAILED, reason="its dispatcher died before the start")

@@ -1,0 +1,59 @@
+"""What a run printed, read from the journal by its identifier."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from gtrun.model import Run
+from gtrun.process import capture, stream
+from gtrun.text import plain
+
+_MESSAGE_SUPPRESSED = "a596d6fe7bfa4994828e72309e95d61e"  # SD_MESSAGE_JOURNAL_DROPPED of sd-messages(3)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _select(run: Run, uid: int) -> list[str]:
+    """By identifier, which travels with the stream, and by user, which nobody else can have."""
+    return [f"SYSLOG_IDENTIFIER={run.resolved.identifier}", f"_UID={uid}"]
+
+
+def _text(entry: bytes | str) -> str:
+    message = json.loads(entry).get("MESSAGE") or ""
+    if isinstance(message, list):  # what is not printable UTF-8 comes as its bytes
+        message = bytes(message).decode("utf-8", "replace")
+    return plain(_COLOUR.sub("", message).expandtabs())
+
+
+def lines(run: Run, uid: int, *, last: int | None = None) -> list[str]:
+    """What is in the journal of one run by now, oldest first, each line escaped."""
+    count = [f"--lines={last}"] if last is not None else []
+    argv = ["journalctl", "--quiet", "--all", "--output=json", "--output-fields=MESSAGE", *count, *_select(run, uid)]
+    return [_text(entry) for entry in capture(argv, deadline=60).output.splitlines()]
+
+
+def follow(run: Run, uid: int, *, last: int | None, until: int | None) -> Iterator[str]:
+    """Lines as they come, from the beginning or the last few, until descriptor `until` is readable and all is read."""
+    count = f"--lines={'all' if last is None else last}"
+    argv = ["journalctl", "--quiet", "--all", "--follow", "--output=json", "--output-fields=MESSAGE", count]
+    return map(_text, stream([*argv, *_select(run, uid)], until=until))
+
+
+def suppressed(run: Run, uid: int) -> int:
+    """How many lines journald dropped during the run for the whole user manager: its rate limit knows only that.
+
+    They are told in the system's journal, which root and the group systemd-journal can read; others get 0.
+    """
+    if run.begun_at is None:
+        return 0
+    window = [f"--since=@{int(run.begun_at)}"]
+    if run.ended_at is not None:
+        window.append(f"--until=@{int(run.ended_at) + 60}")
+    argv = ["journalctl", "--quiet", "--output=json", *window, f"MESSAGE_ID={_MESSAGE_SUPPRESSED}"]
+    return sum(_dropped(capture(argv).output.splitlines(), f"user@{uid}.service"))
+
+
+def _dropped(entries: Iterable[str], unit: str) -> Iterator[int]:
+    for entry in entries:
+        fields = json.loads(entry)
+        if str(fields.get("MESSAGE", "")).endswith(unit):
+            yield int(fields.get("N_DROPPED") or 0)
