@@ -19,7 +19,7 @@ def doctor(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
 ) -> int:
-    """Check this box: configuration, board, each agent's account and manager. Exits with 1 if there is something to mend."""
+    """Check this box: configuration, board, each agent's account and manager. Exits with 1 if something is to mend."""
     findings = list(examine(context.obj.fleet(), context.obj.caller()))
     if as_json:
         document("doctor", findings=[msgspec.to_builtins(finding) for finding in findings])

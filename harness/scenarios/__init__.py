@@ -1,0 +1,1 @@
+"""Scenarios that only a real systemd can show, and their mutation controls."""
