@@ -76,6 +76,12 @@ def as_account(uid: int, gid: int, work: Callable[[], int]) -> int:
         os._exit(code)
 
 
+def read_soon(reader: int) -> bytes:
+    """What a pipe holds, once it holds something: writers that have all died fail the test."""
+    assert select.select([reader], [], [], DEADLINE)[0], f"nothing came within {DEADLINE:g} s"
+    return os.read(reader, 4096)
+
+
 def ended(child: int) -> int:
     watch = os.pidfd_open(child)
     try:
@@ -148,7 +154,7 @@ def test_accounts_writing_at_once_lose_nothing_to_kill_9(folder: Path, uids: tup
     try:
         while killed < 20:
             assert time.monotonic() < end, f"only {len(acknowledged)} comments within {DEADLINE:g} s"
-            *lines, rest = (rest + os.read(reader, 4096)).split(b"\n")
+            *lines, rest = (rest + read_soon(reader)).split(b"\n")
             for line in lines:
                 acknowledged.append(line.decode())
                 number = int(line.split(b".")[0])
