@@ -20,6 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
+from gtrun import systemd
 from gtrun.account import Account
 from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, Refused, StateError
 from gtrun.exits import Exit
@@ -175,9 +176,9 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is the parent's to handle: it ends us
-        import pystemd.dbuslib  # noqa: F401, PLC0415 - while the parent reads its configuration
+        systemd.import_binding()  # while the parent reads its configuration
 
-        from gtrun.reach.operations import Session  # noqa: PLC0415
+        from gtrun.reach.operations import Session  # noqa: PLC0415 - it imports much that the parent does not need
 
         identity = _next(connection)
         if identity is not None:
