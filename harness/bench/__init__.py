@@ -1,0 +1,1 @@
+"""How fast gtrun is, beside its peers, on a real systemd: `scripts/bench`. A report, not a test."""
