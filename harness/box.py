@@ -92,7 +92,8 @@ class Box:
         began = time.monotonic()
         apart = ["unshare", "--mount", "--propagation", "private", "--"]
         self._keeper = subprocess.Popen(
-            [*apart, sys.executable, "-ISc", KEEPER, str(CHECKOUT)],
+            # -B: root, who boots boxes, leaves no compiled files of his in somebody's checkout
+            [*apart, sys.executable, "-ISBc", KEEPER, str(CHECKOUT)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # a ^C at the terminal is the owner's, who then ends the box in order
