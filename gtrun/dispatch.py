@@ -89,6 +89,12 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             started = _start(fleet, agent, question, worker, run)
         except ManagerSilent:
             raise  # it may have been started: the attempt stays without an outcome until somebody has looked
+        except KeyboardInterrupt:
+            raise GtrunError(
+                f"interrupted: {run.unit} may have been started on {agent.name}",
+                hint=f"ask: gtrun live {run.issue.key}",
+                code=Exit.INTERRUPTED,
+            ) from None
         except GtrunError as error:
             what = "refused" if isinstance(error, Refused) else "failed"
             ledger.decide(run.token, what, code=error.code, reason=error.message)

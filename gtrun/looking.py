@@ -107,11 +107,13 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
 def stop(one: Live, caller: Account) -> Run | None:
     """Stop a live run's whole cgroup and wait for its close-out; returns the run as it is then.
 
-    Raises GtrunError for a unit that gtrun has no record of: it is somebody else's, whatever its name.
+    Raises GtrunError for a unit whose invocation ID is in no record: it is somebody else's, whatever its name.
     """
     record = one.run.record
+    name = one.run.unit.state.name
+    if record is not None and record.run is None:
+        raise GtrunError(f"{name} of {one.account.name} is only just starting: ask again in a moment")
     if record is None:
-        name = one.run.unit.state.name
         raise GtrunError(
             f"{name} of {one.account.name} was not started by gtrun (there is no record of its run): left alone",
             hint=f"stop it as {one.account.name} with: systemctl --user stop {name}",
@@ -127,7 +129,7 @@ def stop(one: Live, caller: Account) -> Run | None:
 def wait_for_end(past: Past, read: Callable[[int], None]) -> None:
     """Call `read` with a descriptor that becomes readable when the run's unit is gone."""
     with workers.as_account(past.account) as worker:
-        worker.ask(at_agent.await_end, at_agent.Name(past.run.resolved.unit, 0.0), seconds=None)
+        worker.ask(at_agent.await_end, at_agent.OfRun(past.run.resolved.unit, past.run.run), seconds=None)
         read(worker.fileno())
 
 

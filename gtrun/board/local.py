@@ -123,7 +123,7 @@ class LocalBoard:
         """The issue, or None if there is none of that name."""
         with _told(self.path):
             row = self._database.execute(f"{_SELECT} WHERE number = ?", (_number(key),)).fetchone()
-        return _issue(row) if row else None
+        return self._issue(row) if row else None
 
     def issues(self, *, state: State = "open", label: str | None = None) -> list[Issue]:
         """The issues in that state (and with that label): the most urgent first, then the oldest."""
@@ -136,7 +136,7 @@ class LocalBoard:
             _check_one_line("a label", label, LABEL_MAX)
         with _told(self.path):
             rows = self._database.execute(_SELECT + where, {"state": state, "label": label}).fetchall()
-        return [_issue(row) for row in rows]
+        return [self._issue(row) for row in rows]
 
     def comments(self, key: IssueKey) -> list[Comment]:
         """The comments on an issue, oldest first; none for an issue that does not exist."""
@@ -224,6 +224,21 @@ class LocalBoard:
             query = "UPDATE issues SET is_open = ? WHERE number = ? AND is_open <> ?"
             return database.execute(query, (is_open, number, is_open)).rowcount == 1
 
+    def _issue(self, row: tuple[int, str, str, int, int, float, str, str]) -> Issue:
+        number, title, body, priority, is_open, created_at, labels, blockers = row
+        numbers = msgspec.json.decode(blockers, type=tuple[int, ...])
+        return Issue(
+            key=IssueKey(str(number)),
+            title=title,
+            body=body,
+            labels=msgspec.json.decode(labels, type=tuple[str, ...]),
+            priority=priority,
+            is_open=bool(is_open),
+            blocked_by=tuple(IssueKey(str(blocker)) for blocker in numbers),
+            url=f"{self.path.as_uri()}#{number}",
+            created_at=created_at,
+        )
+
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with _told(self.path):
@@ -248,21 +263,6 @@ def _number(key: IssueKey) -> int:
     """The row of an issue; 0, which no row has, for one that only another board can have."""
     plain = key.isascii() and key.isdigit() and len(key) <= 18 and not key.startswith("0")
     return int(key) if plain else 0
-
-
-def _issue(row: tuple[int, str, str, int, int, float, str, str]) -> Issue:
-    number, title, body, priority, is_open, created_at, labels, blockers = row
-    numbers = msgspec.json.decode(blockers, type=tuple[int, ...])
-    return Issue(
-        key=IssueKey(str(number)),
-        title=title,
-        body=body,
-        labels=msgspec.json.decode(labels, type=tuple[str, ...]),
-        priority=priority,
-        is_open=bool(is_open),
-        blocked_by=tuple(IssueKey(str(blocker)) for blocker in numbers),
-        created_at=created_at,
-    )
 
 
 def _check_text(what: str, text: str, longest: int) -> None:

@@ -41,7 +41,7 @@ def dispatch(
         if not wait:
             _report(started, None, as_json=as_json)
             return Exit.DONE
-        worker.call(at_agent.await_end, at_agent.Name(started.run.unit, 0.0), forever=True)
+        worker.call(at_agent.await_end, at_agent.OfRun(started.run.unit, started.launched.run), forever=True)
         run = worker.call(at_agent.run_of, at_agent.ByToken(started.run.token))
         _report(started, run, as_json=as_json)
         return Exit.FAILED if run is None or run.ending is None else run.ending.shell_code

@@ -24,7 +24,7 @@ def read_trusted(path: Path, uid: int) -> bytes:
     """
     try:
         # O_NONBLOCK: a FIFO must not hang us
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         raise ConfigError(f"cannot read the configuration: {describe(error)}") from error
     try:

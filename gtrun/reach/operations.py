@@ -68,7 +68,6 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
 
 def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
     """Every live unit whose name matches, with its record."""
-    known = {run.run: run for _, run in records.runs(session.account.state) if isinstance(run, Run) and run.run}
     found = []
     for state in units.list_units(session.bus, arguments.globs):
         if not units.is_live(state) or not is_task_unit(state.name):
@@ -77,19 +76,21 @@ def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
             seen = units.observe(session.bus, state)
         except BusError:
             continue  # collected since it was listed: not live any more
-        record = known.get(seen.run) if seen.run else None
-        found.append(LiveRun(unit=seen, record=record or _not_begun(session, seen)))
+        found.append(LiveRun(unit=seen, record=_record_of(session, seen)))
     return found
 
 
-def _not_begun(session: Session, seen: Observed) -> Run | None:
-    """The record of a unit whose runner has not yet written its invocation ID."""
-    for path in records.open_records(session.account.state):
+def _record_of(session: Session, seen: Observed) -> Run | None:
+    """The run that a unit is: by its invocation ID, or by its name while its runner has not written that yet.
+
+    The newest first: it is open, or was closed a moment ago by the close-out that is still there.
+    """
+    for path in records.newest_first(session.account.state):
         try:
             run = records.read(path)
         except (StateError, FileNotFoundError):
             continue
-        if run.run is None and run.ending is None and run.resolved.unit == seen.state.name:
+        if run.resolved.unit == seen.state.name and run.run in {None, seen.run}:
             return run
     return None
 
@@ -279,9 +280,16 @@ def _end_unrun(session: Session, token: Token, detail: str) -> None:
         return  # its close-out has closed it
 
 
-def await_end(session: Session, arguments: Name) -> None:
-    """Wait until nothing occupies the unit's name, however long that takes."""
-    units.wait_until_gone(session.bus, arguments.unit, deadline=None)
+class OfRun(msgspec.Struct, frozen=True):
+    """One run of a unit."""
+
+    unit: UnitName
+    run: RunId | None
+
+
+def await_end(session: Session, arguments: OfRun) -> None:
+    """Wait until nothing of the run occupies the unit's name, however long that takes."""
+    units.wait_until_gone(session.bus, arguments.unit, run=arguments.run, deadline=None)
 
 
 class ByToken(msgspec.Struct, frozen=True):
@@ -343,10 +351,10 @@ def stop(session: Session, arguments: ToStop) -> Run | None:
     except StateError:
         pass  # who asked is then not known; the manager still knows that somebody did
     bus = session.bus
-    state = units.occupant(bus, arguments.unit)
-    if state is not None and units.invocation(bus, state.path) == arguments.run:
+    if units.occupant_of_run(bus, arguments.unit, arguments.run) is not None:
         bus.call("StopUnit", "ss", arguments.unit, "replace")
-        if not units.wait_until_gone(bus, arguments.unit, deadline=time.monotonic() + arguments.seconds):
+        deadline = time.monotonic() + arguments.seconds
+        if not units.wait_until_gone(bus, arguments.unit, run=arguments.run, deadline=deadline):
             raise GtrunError(
                 f"{arguments.unit} of {session.account.name} is still stopping after {arguments.seconds:g} s",
                 hint=f"look at it with: systemctl --user status {arguments.unit}",
@@ -469,13 +477,9 @@ def _owes(path: Path) -> bool:
 
 def _has_unit(session: Session, run: Run) -> bool:
     try:
-        state = units.occupant(session.bus, run.resolved.unit)
+        return units.occupant_of_run(session.bus, run.resolved.unit, run.run) is not None
     except NoManager:
         return False
-    if state is None:
-        return False
-    there = units.invocation(session.bus, state.path)
-    return run.run is None or there is None or there == run.run
 
 
 def open_board(path: str) -> LocalBoard:

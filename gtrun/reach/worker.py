@@ -32,6 +32,7 @@ A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
 
 _LENGTH = struct.Struct("!I")
+_PARTING = 0.5  # seconds
 _KINDS: dict[str, type[GtrunError]] = {
     kind.__name__: kind for kind in (BoardUnavailable, GtrunError, LaunchFailed, NoManager, Refused, StateError)
 }
@@ -87,12 +88,18 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """End the child and reap it. A second call does nothing."""
-        if self._child:
+        """End the child and reap it; a second call does nothing.
+
+        It is given a moment to end by itself, in which it takes back a run that was prepared and not started.
+        """
+        child, self._child = self._child, 0
+        if child:
             self._socket.close()
-            os.kill(self._child, signal.SIGKILL)
-            os.waitpid(self._child, 0)
-            self._child = 0
+            gone = os.pidfd_open(child)
+            if not select.select([gone], [], [], _PARTING)[0]:
+                os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(gone)
 
     def act_as(self, account: Account) -> None:
         """From now on the child is this account. Raises NoManager if it may not be."""
@@ -184,18 +191,25 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
         if identity is not None:
             account = Account(**msgspec.to_builtins(msgspec.json.decode(identity, type=_Identity)))
             _become(account)
-            session = Session(account)
-            while (request := _next(connection)) is not None:
-                reply = msgspec.json.encode(_answer(session, msgspec.json.decode(request, type=_Request)))
-                connection.sendall(_LENGTH.pack(len(reply)) + reply)
-            if session.prepared is not None:  # our parent was killed before it asked for the start
-                session.prepared.discard()
+            _answer_all(connection, Session(account))
         code = 0
     except BaseException:  # noqa: BLE001 - a process's own boundary: a bug of ours, shown as the interpreter would
         sys.excepthook(*sys.exc_info())
     finally:
         # not sys.exit: what the parent has registered for its own end is not ours to run
         os._exit(code)
+
+
+def _answer_all(connection: socket.socket, session: "Session") -> None:
+    try:
+        while (request := _next(connection)) is not None:
+            reply = msgspec.json.encode(_answer(session, msgspec.json.decode(request, type=_Request)))
+            connection.sendall(_LENGTH.pack(len(reply)) + reply)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # our parent hung up while we worked
+    finally:
+        if session.prepared is not None:  # the parent was interrupted or killed before it asked for the start
+            session.prepared.discard()
 
 
 def _next(connection: socket.socket) -> bytes | None:

@@ -48,9 +48,10 @@ def closeout(encoded_path: str) -> int:
         _write_ending(record, os.environ)
         try:
             outbox.post_owed(record, at_agent.open_board)
+            record.close_if_settled()
         except (BoardUnavailable, StateError) as error:
             print(f"gtrun: the markers of this run are owed: {error.message}", file=sys.stderr)
-        record.close_if_settled()
+            return 0
     state = str(path.parent.parent.parent)
     for problem in outbox.flush(state, at_agent.open_board, skip=path, deadline=deadline):
         print(f"gtrun: outbox: {problem}", file=sys.stderr)

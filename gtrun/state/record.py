@@ -311,6 +311,12 @@ def open_records(state: str) -> list[Path]:
     return _listed(open_folder(state))
 
 
+def newest_first(state: str) -> Iterator[Path]:
+    """Every record, those with something left to happen before those that are history."""
+    yield from reversed(open_records(state))
+    yield from reversed(_listed(closed_folder(state)))
+
+
 def _listed(folder: Path) -> list[Path]:
     def age(path: Path) -> float:
         try:

@@ -1,6 +1,5 @@
 """Units as a manager tells them, and the one definition of "live"."""
 
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -116,16 +115,26 @@ def invocation(bus: Bus, path: str) -> RunId | None:
     return RunId(value) if value not in {"", _NO_INVOCATION} else None
 
 
-def wait_until_gone(bus: Bus, name: UnitName, *, deadline: float | None) -> bool:
-    """Wait until nothing occupies the name; False when `deadline` (time.monotonic()) came first. Raises BusError."""
+def occupant_of_run(bus: Bus, name: UnitName, run: RunId | None) -> UnitState | None:
+    """What occupies the name, if it is this run (any, for None). Raises BusError."""
+    state = occupant(bus, name)
+    if state is None or run is None:
+        return state
+    there = invocation(bus, state.path)
+    return state if there in {None, run} else None
+
+
+def wait_until_gone(bus: Bus, name: UnitName, *, run: RunId | None = None, deadline: float | None) -> bool:
+    """Wait until nothing of the run (of any, for None) occupies the name.
+
+    False when `deadline` (time.monotonic()) came first. Raises BusError.
+    """
     bus.call("Subscribe")
     bus.listen("UnitRemoved")
     signals = bus.signals("UnitRemoved", deadline=deadline)
-    while occupant(bus, name) is not None:
+    while occupant_of_run(bus, name, run) is not None:
         try:
             next(body for body in signals if body[0] == name)
         except BusTimeout:
-            return False
-        if deadline is not None and time.monotonic() > deadline:
             return False
     return True

@@ -1,23 +1,23 @@
 """`gtrun doctor`."""
 
 import sys
-from typing import Annotated
 
 import msgspec
 import typer
 
+from gtrun.cli.commands import JsonOption, command_parser
 from gtrun.cli.output import document
 from gtrun.doctor import examine
 from gtrun.exits import Exit
 from gtrun.text import plain
 
-app = typer.Typer()
+app = command_parser()
 
 
 @app.command()
 def doctor(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+    as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
     """Check this box: configuration, board, each agent's account and manager. Exits with 1 if something is to mend."""
     findings = list(examine(context.obj.fleet(), context.obj.caller()))

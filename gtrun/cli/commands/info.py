@@ -1,19 +1,17 @@
 """`gtrun info`."""
 
 import platform
-from typing import Annotated
-
-import typer
 
 from gtrun import __version__
+from gtrun.cli.commands import JsonOption, command_parser
 from gtrun.cli.output import document, table
 from gtrun.process import capture
 
-app = typer.Typer()
+app = command_parser()
 
 
 @app.command()
-def info(as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:  # noqa: FBT002
+def info(as_json: JsonOption = False) -> None:  # noqa: FBT002
     """Versions of gtrun, systemd and Python."""
     lines = capture(["systemctl", "--version"]).output.split()
     systemd = lines[1] if lines[1:] else "not found"

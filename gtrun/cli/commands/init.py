@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gtrun.cli.commands import command_parser
 from gtrun.cli.invocation import Invocation
 from gtrun.cli.output import say
 from gtrun.config import find
@@ -13,7 +14,7 @@ from gtrun.config.template import target, write
 from gtrun.config.trust import read_trusted
 from gtrun.errors import ConfigError
 
-app = typer.Typer()
+app = command_parser()
 
 
 @app.command()

@@ -1,23 +1,23 @@
 """`gtrun live`."""
 
-from typing import Annotated
 
 import typer
 
+from gtrun.cli.commands import IssueArgument, JsonOption, command_parser
 from gtrun.cli.live_table import show
 from gtrun.cli.output import say
 from gtrun.exits import Exit
 from gtrun.looking import live as find_live
 from gtrun.names import parse_issue
 
-app = typer.Typer()
+app = command_parser()
 
 
 @app.command()
 def live(
     context: typer.Context,
-    issue: Annotated[str, typer.Argument(help="142, owner/repo#142, or its URL.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+    issue: IssueArgument,
+    as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
     """Every live unit for one issue. Exits with 1 if there is none."""
     key = parse_issue(issue)

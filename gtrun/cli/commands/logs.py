@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gtrun.cli.commands import IssueArgument, JsonOption, command_parser
 from gtrun.cli.output import document, say
 from gtrun.cli.times import local
 from gtrun.errors import GtrunError
@@ -14,7 +15,7 @@ from gtrun.markers import outcome
 from gtrun.names import parse_issue
 from gtrun.systemd import journal
 
-app = typer.Typer()
+app = command_parser()
 _STABLE = 0.1  # seconds between two readings that must agree
 _MANY = 5000  # lines from which journald's rate limit is near
 
@@ -22,12 +23,12 @@ _MANY = 5000  # lines from which journald's rate limit is near
 @app.command()
 def logs(
     context: typer.Context,
-    issue: Annotated[str, typer.Argument(help="142, owner/repo#142, or its URL.", show_default=False)],
+    issue: IssueArgument,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run ends.")] = False,  # noqa: FBT002
     run: Annotated[str | None, typer.Option(help="This run, by the beginning of its ID.", metavar="ID")] = None,
     agent: Annotated[str | None, typer.Option(help="A run of this agent.", metavar="A")] = None,
     lines: Annotated[int | None, typer.Option("--lines", "-n", help="Only the last N.", metavar="N", min=0)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+    as_json: JsonOption = False,  # noqa: FBT002
 ) -> None:
     """What one run did: the newest run of the issue, unless --run or --agent says which."""
     key = parse_issue(issue)

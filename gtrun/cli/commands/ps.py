@@ -1,20 +1,20 @@
 """`gtrun ps`."""
 
-from typing import Annotated
 
 import typer
 
+from gtrun.cli.commands import JsonOption, command_parser
 from gtrun.cli.live_table import show
 from gtrun.cli.output import say
 from gtrun.looking import live
 
-app = typer.Typer()
+app = command_parser()
 
 
 @app.command()
 def ps(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+    as_json: JsonOption = False,  # noqa: FBT002
 ) -> None:
     """Every live run of every agent."""
     found, silent = live(context.obj.fleet(), context.obj.caller())

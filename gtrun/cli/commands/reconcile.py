@@ -1,20 +1,20 @@
 """`gtrun reconcile`."""
 
-from typing import Annotated
 
 import typer
 
+from gtrun.cli.commands import JsonOption, command_parser
 from gtrun.cli.output import document, say
 from gtrun.exits import Exit
 from gtrun.reconcile import reconcile as _reconcile
 
-app = typer.Typer()
+app = command_parser()
 
 
 @app.command()
 def reconcile(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+    as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
     """Close out runs that ended without a close-out, post the markers still owed, settle unfinished attempts."""
     report = _reconcile(context.obj.fleet(), context.obj.caller())

@@ -1,10 +1,10 @@
 """`gtrun show`."""
 
-from typing import Annotated
 
 import msgspec
 import typer
 
+from gtrun.cli.commands import IssueArgument, JsonOption, command_parser
 from gtrun.cli.output import document, say, table
 from gtrun.cli.times import iso, local
 from gtrun.exits import Exit
@@ -15,14 +15,14 @@ from gtrun.names import parse_issue
 from gtrun.state.ledger import Attempt
 from gtrun.text import plain
 
-app = typer.Typer()
+app = command_parser()
 
 
 @app.command()
 def show(
     context: typer.Context,
-    issue: Annotated[str, typer.Argument(help="142, owner/repo#142, or its URL.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+    issue: IssueArgument,
+    as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
     """The history of an issue: attempts, guards that refused or failed open, runs and how they ended."""
     key = parse_issue(issue)

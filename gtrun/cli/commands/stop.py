@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from gtrun.cli.commands import JsonOption, command_parser
 from gtrun.cli.output import document, say
 from gtrun.errors import GtrunError, UsageError
 from gtrun.exits import Exit
@@ -12,16 +13,16 @@ from gtrun.looking import stop as stop_one
 from gtrun.markers import outcome, used
 from gtrun.names import parse_issue
 
-app = typer.Typer()
+app = command_parser()
 
 
 @app.command()
 def stop(
     context: typer.Context,
-    issue: Annotated[str | None, typer.Argument(help="Stop what is live for this issue.", show_default=False)] = None,
+    issue: Annotated[str | None, typer.Argument(metavar="ISSUE", help="Its live runs.", show_default=False)] = None,
     agent: Annotated[str | None, typer.Option(help="Stop what this agent runs.", metavar="A")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Stop every run.")] = False,  # noqa: FBT002
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,  # noqa: FBT002
+    as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
     """Stop the whole cgroup of a run and wait until it is closed out."""
     if everything == (issue is not None or agent is not None):
