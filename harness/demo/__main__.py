@@ -229,7 +229,8 @@ def main(arguments: Sequence[str]) -> int:
     here = parser.parse_args(arguments).here
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup(1)
+            signal.signal(number, _interrupt)
     try:
         if here and not has_user_manager():
             print("demo: no user manager answers here; type: sudo scripts/demo", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shlex
@@ -173,6 +174,8 @@ gtrun = "{self.folder}/bin/gtrun"
         furnish(self, shlex.quote(str(HERE / "first-commit")))
 
     def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # a second ^C must not leave half of it behind
         self.run("gtrun stop --agent me", self.operator)  # what is no run of this folder's records is left alone
         shutil.rmtree(self.folder)
 
@@ -205,7 +208,8 @@ gtrun = "{self.folder}/bin/gtrun"
         try:
             output, _ = process.communicate(timeout=COMMAND_SECONDS)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # communicate() waits a moment before it lets a ^C through
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
         return process.returncode, output
