@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -271,6 +272,23 @@ def test_nothing_is_left_after_a_signal_to_the_owner(number: signal.Signals) -> 
     owner.await_end()
     assert owner.process.returncode == -number
     assert Traces.of(owner.name) == NO_TRACES
+
+
+class Impatient(Box):
+    """Its owner is interrupted while it boots."""
+
+    def _await_keeper(self, keeper: subprocess.Popen[bytes]) -> None:
+        assert keeper.stdin is not None
+        keeper.stdin.write(json.dumps(self._order).encode() + b"\n")
+        keeper.stdin.flush()
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_during_the_boot_stays_one() -> None:
+    box = Impatient(venv=None)
+    with pytest.raises(KeyboardInterrupt):
+        box.boot()
+    assert Traces.of(box.name) == NO_TRACES
 
 
 def test_the_kernel_cleans_up_after_a_killed_keeper_and_the_next_boot_sweeps(make_box: MakeBox) -> None:
