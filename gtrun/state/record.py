@@ -193,9 +193,13 @@ class Record:
             raise
         except OSError as error:
             raise StateError(f"cannot open the run record {describe(error)}") from error
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        self._data = self._read()
-        self._told = fold(path, self._data)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            self._data = self._read()
+            self._told = fold(path, self._data)
+        except BaseException:
+            self.close()  # a damaged record must not stay locked by whoever found that out
+            raise
 
     def _read(self) -> bytes:
         chunks = []
