@@ -1,5 +1,6 @@
 """What a worker does as the agent's account: each operation takes one struct and returns a value that JSON carries."""
 
+import contextlib
 import os
 import sys
 import time
@@ -393,9 +394,12 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
     """Close out runs whose unit is gone without a close-out, then post what is owed.
 
     A run is lost only if the manager answers and nothing of that run occupies its unit's name: while the manager does
-    not answer, nothing is decided. Without a manager at all there is no unit either. Raises ManagerSilent.
+    not answer, nothing is decided. Without a manager at all there is no unit either, but the bus may be gone and the
+    manager not, so its own socket is asked as well. Raises ManagerSilent.
     """
     deadline = time.monotonic() + arguments.seconds
+    with contextlib.suppress(NoManager):
+        session.use_private_bus()
     lost = []
     for path in records.open_records(session.account.state):
         try:
