@@ -67,7 +67,7 @@ def _write_ending(record: Record, environment: Mapping[str, str]) -> None:
     seen = _observe(run.resolved.unit, environment)
     code, status = environment.get("EXIT_CODE", ""), environment.get("EXIT_STATUS", "")
     duration = _duration(seen, run.begun_at)
-    limit = run.resolved.time_limit
+    active, limit = _active(seen, duration), run.resolved.time_limit
     judgement = judge(
         Evidence(
             service_result=environment.get("SERVICE_RESULT", ""),
@@ -78,7 +78,7 @@ def _write_ending(record: Record, environment: Mapping[str, str]) -> None:
             gave_up=record.gave_up,
             disposed=record.disposed,
             was_executed=run.begun_at is not None,
-            limit_reached=limit is not None and duration is not None and duration >= limit,
+            limit_reached=limit is not None and active is not None and active >= limit,
         )
     )
     facts = [] if run.run else [Begun(RunId(environment["INVOCATION_ID"]), record.run.resolved.dispatched_at)]
@@ -106,6 +106,13 @@ def _duration(seen: Observed | None, begun_at: float | None) -> float | None:
     if seen is not None and 0 < seen.main_start < seen.main_exit:
         return (seen.main_exit - seen.main_start) / _USEC
     return None if begun_at is None else max(0.0, time.time() - begun_at)
+
+
+def _active(seen: Observed | None, duration: float | None) -> float | None:
+    """What the time limit counts: until the stop begins, however long the main process then takes to end."""
+    if seen is not None and 0 < seen.active_enter < seen.active_exit:
+        return (seen.active_exit - seen.active_enter) / _USEC
+    return duration
 
 
 def _usage(seen: Observed | None) -> Usage:

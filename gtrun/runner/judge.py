@@ -16,7 +16,7 @@ class Evidence:
     `service_result`, `exit_code` and `exit_status` are $SERVICE_RESULT, $EXIT_CODE and $EXIT_STATUS of
     systemd.exec(5). `stop_came_first` says whether the unit left its active state before its main process ended,
     which only a stop from outside or the time limit does; None if the manager could not be asked. `stop_asked_by`
-    is who asked gtrun to stop it. `limit_reached` is whether the run lasted as long as its time limit.
+    is who asked gtrun to stop it. `limit_reached` is whether the unit was active for as long as its time limit.
     """
 
     service_result: str
@@ -48,7 +48,7 @@ def judge(seen: Evidence) -> Judgement:
     clean = exited and seen.exit_status == "0"
     if seen.disposed and clean:
         return Judgement(Result.DISPOSED, seen.disposed)
-    if not seen.was_executed:
+    if not seen.was_executed and exited:
         status = exitstatus.said(int(seen.exit_status)) if seen.exit_status.isdecimal() else seen.exit_status
         return Judgement(Result.FAILED, f"not executed: {seen.service_result}, status {status}")
     if seen.gave_up:
