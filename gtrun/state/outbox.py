@@ -50,7 +50,7 @@ def post_owed(record: Record, open_board: OpenBoard) -> None:
 
 
 def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadline: float) -> list[str]:
-    """Post what all ended runs of this account still owe and close their records; returns what went wrong.
+    """Post what all runs of this account still owe and close the records of those that ended; returns what went wrong.
 
     It stops at `deadline` (time.monotonic()), and at a board's first failure as far as that board goes.
     """
@@ -61,7 +61,7 @@ def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadli
             continue
         try:
             with Record(path) as record:
-                if record.run.ending is None or record.run.resolved.board in failed_boards:
+                if record.run.resolved.board in failed_boards:
                     continue
                 try:
                     post_owed(record, open_board)
