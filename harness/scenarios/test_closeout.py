@@ -1,0 +1,410 @@
+"""Trouble at either end of a run: the record names the true result, and the markers come exactly once, if later."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from harness import steps
+from harness.box import Box
+from harness.scene import Scene
+
+BOTH = ["started", "finished"]
+READY = "echo $$ > ~/ready-$GTRUN_ISSUE; "
+SLEEPS = READY + "exec sleep 60"
+TRAPS = "trap 'exit 0' TERM; " + READY + "sleep 60 & wait"
+LOCK = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+PYTHON = "/opt/gtrun/bin/python"
+FACTS = ["resolved", "begun", "owed", "posted", "ended", "posted"]
+
+
+def board_of(scene: Scene) -> str:
+    return f"{scene.home}/.local/share/gtrun/board/board.db"
+
+
+@contextlib.contextmanager
+def locked(scene: Scene) -> Iterator[None]:
+    """Another writer holds the board."""
+    holder = scene.box.spawn(PYTHON, "-c", LOCK, board_of(scene), account=scene.account)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"locked\n"
+    try:
+        yield
+    finally:
+        holder.communicate()
+
+
+def records(scene: Scene, issue: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The run records of an issue as they lie on the disk, oldest first: folder, facts."""
+    found = []
+    for path in scene.box.path(f"{scene.state}/runs").glob("*/*.jsonl"):
+        facts = [json.loads(line) for line in path.read_text().split("\n") if line]
+        if facts[0]["run"]["issue"]["key"] == issue:
+            found.append((facts[0]["run"]["dispatched_at"], path.parent.name, facts))
+    return [(folder, facts) for _, folder, facts in sorted(found, key=lambda one: one[0])]
+
+
+def result_on_disk(scene: Scene, issue: str) -> str | None:
+    """The result in an issue's newest record; None if it has none."""
+    endings = [fact["ending"] for fact in records(scene, issue)[-1][1] if fact["type"] == "ended"]
+    assert len(endings) <= 1, endings
+    return str(endings[0]["result"]) if endings else None
+
+
+def start(scene: Scene, script: str, more: str = "", title: str = "Mend the roof") -> str:
+    """Dispatch a new issue whose program says when it works; returns its number."""
+    scene.runs_shell(script, more)
+    issue = scene.issue(title)
+    scene.gtrun("dispatch", "me", issue)
+    scene.appears(f"{scene.home}/ready-{issue}", timeout=20)
+    return issue
+
+
+def settles(scene: Scene, issue: str, result: str) -> None:
+    """Several flushers at once, then again: each marker is there once, and the record is history."""
+    flushers = [scene.box.spawn("gtrun", "reconcile", account=scene.account) for _ in range(4)]
+    said = [flusher.communicate(timeout=60) for flusher in flushers]
+    assert [flusher.returncode for flusher in flushers] == [0] * 4, said
+    assert scene.gtrun("reconcile").out == "nothing is owed\n"
+    assert scene.kinds(issue) == BOTH, f"markers are {scene.kinds(issue)}"
+    assert scene.results(issue) == [result], f"results are {scene.results(issue)}"
+    (told,) = records(scene, issue)
+    assert told[0] == "closed", told
+
+
+# The board
+
+
+def board_is_locked_at_both_ends(box: Box) -> None:
+    """Both markers wait until the board is free again."""
+    scene = Scene(box)
+    scene.runs_shell(READY + "sleep 60 & wait $!")
+    issue = scene.issue()
+    with locked(scene):
+        scene.gtrun("dispatch", "me", issue)
+        scene.appears(f"{scene.home}/ready-{issue}", timeout=20)
+        scene.gtrun("stop", issue)
+        scene.idle()
+        assert scene.kinds(issue) == []
+        assert result_on_disk(scene, issue) == "stopped"
+        assert "2 runs" not in scene.gtrun("reconcile", check=1).out
+    settles(scene, issue, "stopped")
+
+
+def test_board_is_locked_at_both_ends(box: Box) -> None:
+    board_is_locked_at_both_ends(box)
+
+
+def owed_start_is_posted_while_the_run_works(box: Box) -> None:
+    """A started marker that met a locked board does not wait for the end of the run."""
+    scene = Scene(box)
+    scene.runs_shell(SLEEPS)
+    issue = scene.issue()
+    with locked(scene):
+        scene.gtrun("dispatch", "me", issue)
+        scene.appears(f"{scene.home}/ready-{issue}", timeout=20)
+    assert scene.kinds(issue) == []
+    scene.gtrun("reconcile")
+    assert scene.kinds(issue) == ["started"], f"markers are {scene.kinds(issue)}"
+    scene.gtrun("stop", issue)
+    assert scene.kinds(issue) == BOTH
+
+
+def test_owed_start_is_posted_while_the_run_works(box: Box) -> None:
+    owed_start_is_posted_while_the_run_works(box)
+
+
+def next_run_posts_what_is_owed(box: Box) -> None:
+    """The close-out is over its deadline on a locked board and is killed for it; another issue's run posts for it."""
+    scene = Scene(box)
+    issue = start(scene, SLEEPS, 'stop_timeout = "10s"')
+    with locked(scene):
+        scene.gtrun("stop", issue)
+        assert result_on_disk(scene, issue) == "stopped"
+        assert records(scene, issue)[-1][0] == "open"
+        assert scene.kinds(issue) == ["started"]
+    scene.runs_shell("exit 0")
+    other = scene.issue()
+    scene.gtrun("dispatch", "me", other)
+    scene.idle()
+    assert scene.kinds(issue) == BOTH, f"markers are {scene.kinds(issue)}"
+    assert scene.kinds(other) == BOTH
+    settles(scene, issue, "stopped")
+
+
+def test_next_run_posts_what_is_owed(box: Box) -> None:
+    next_run_posts_what_is_owed(box)
+
+
+def fill(box: Box, folder: str, account: str) -> None:
+    """Leave no byte free on the file system of a folder."""
+    box.run("sh", "-c", f"! cat /dev/zero 2>/dev/null >{folder}/filler", account=account)
+
+
+def board_disk_is_full(box: Box) -> None:
+    scene = Scene(box)
+    box.run("install", "-d", "-o", "alice", f"{scene.home}/.local", f"{scene.home}/.local/share")
+    box.run("install", "-d", "-o", "alice", f"{scene.home}/.local/share/gtrun")
+    box.mount_small(board_of(scene).rpartition("/")[0], 512 * 1024, scene.account)
+    scene.runs_shell(SLEEPS)
+    issue = scene.issue()
+    fill(box, board_of(scene).rpartition("/")[0], scene.account)
+    scene.gtrun("dispatch", "me", issue)
+    scene.appears(f"{scene.home}/ready-{issue}", timeout=20)
+    scene.gtrun("stop", issue)
+    assert result_on_disk(scene, issue) == "stopped"
+    assert [fact["type"] for fact in records(scene, issue)[-1][1]][-2:] == ["stop-asked", "ended"]
+    scene.sh(f"rm {board_of(scene).rpartition('/')[0]}/filler")
+    settles(scene, issue, "stopped")
+
+
+def test_board_disk_is_full(box: Box) -> None:
+    board_disk_is_full(box)
+
+
+def board_is_read_only(box: Box) -> None:
+    scene = Scene(box)
+    issue = start(scene, SLEEPS)
+    box.remount_read_only(board_of(scene).rpartition("/")[0])
+    scene.gtrun("stop", issue)
+    assert result_on_disk(scene, issue) == "stopped"
+    assert scene.kinds(issue) == ["started"]
+    box.remount_writable(board_of(scene).rpartition("/")[0])
+    settles(scene, issue, "stopped")
+
+
+def test_board_is_read_only(box: Box) -> None:
+    board_is_read_only(box)
+
+
+# The account's own disk
+
+
+def state_disk_is_full(box: Box) -> None:
+    """The file system of the record is full since the start, and the facts have filled the last block's rest."""
+    scene = Scene(box)
+    box.run("install", "-d", "-o", "alice", f"{scene.home}/.local", f"{scene.home}/.local/state")
+    box.mount_small(scene.state, 1024 * 1024, scene.account)
+    box.write(f"{scene.home}/prompt.md", "x" * 5000, owner=scene.account)
+    probe = start(scene, SLEEPS, 'prompt = "~/prompt.md"')
+    facts = records(scene, probe)[-1][1]
+    length = sum(len(json.dumps(fact, separators=(",", ":"), ensure_ascii=False).encode()) + 1 for fact in facts)
+    scene.gtrun("stop", probe)
+    # so many bytes are left of the last block when the close-out begins: fewer than it writes
+    box.write(f"{scene.home}/prompt.md", "x" * (5000 + (-length - 60) % 4096), owner=scene.account)
+    issue = start(scene, SLEEPS, 'prompt = "~/prompt.md"')
+    fill(box, scene.state, scene.account)
+    scene.box.run("systemctl", "--user", "stop", f"task-{issue}.service", account=scene.account)
+    scene.idle()
+    assert result_on_disk(scene, issue) == "stopped", f"the result is {result_on_disk(scene, issue)}"
+    assert scene.kinds(issue) == BOTH
+    scene.sh(f"rm {scene.state}/filler")
+    settles(scene, issue, "stopped")
+
+
+def test_state_disk_is_full(box: Box) -> None:
+    state_disk_is_full(box)
+
+
+# The manager and its bus
+
+
+@pytest.mark.parametrize(("script", "signalled"), [(SLEEPS, True), (TRAPS, False)], ids=["dies", "traps"])
+def test_no_bus(script: str, signalled: bool, box: Box) -> None:  # noqa: FBT001 - a parameter of the test
+    """The session bus is gone, the manager is not: a stop is told from an end, and nothing is lost."""
+    scene = Scene(box)
+    issue = start(scene, script)
+    box.run("systemctl", "--user", "stop", "dbus.socket", "dbus.service", account=scene.account)
+    scene.gtrun("reconcile")
+    assert scene.results(issue) == [None], f"results are {scene.results(issue)}"
+    box.run("systemctl", "--user", "stop", f"task-{issue}.service", account=scene.account)
+    scene.idle()
+    assert result_on_disk(scene, issue) == "stopped"
+    assert scene.kinds(issue) == BOTH, f"markers are {scene.kinds(issue)}"
+    assert ("signal" in records(scene, issue)[-1][1][-2]["ending"]) == signalled
+    box.run("systemctl", "--user", "start", "dbus.socket", account=scene.account)
+
+
+SHUTDOWNS = {
+    "stop the manager": ("systemctl", "stop", "user@1000.service"),
+    "terminate the user": ("loginctl", "terminate-user", "alice"),
+}
+
+
+@pytest.mark.parametrize("shutdown", SHUTDOWNS.values(), ids=list(SHUTDOWNS))
+def test_manager_shuts_down(shutdown: tuple[str, ...], box: Box) -> None:
+    manager_shuts_down(box, shutdown)
+
+
+def manager_shuts_down(box: Box, shutdown: tuple[str, ...] = SHUTDOWNS["stop the manager"]) -> None:
+    """One agent dies of SIGTERM, one traps it and exits 0: both were stopped, and both say so."""
+    scene = Scene(box)
+    issues = [start(scene, SLEEPS), start(scene, TRAPS)]
+    box.run(*shutdown, timeout=60)
+    box.wait_for("both records", lambda: all(result_on_disk(scene, issue) for issue in issues), timeout=20)
+    results = [result_on_disk(scene, issue) for issue in issues]
+    assert results == ["stopped", "stopped"], f"results are {results}"
+    box.run("systemctl", "start", "user@1000.service")
+    for issue in issues:
+        settles(scene, issue, "stopped")
+
+
+def lost_is_said_once(box: Box) -> None:
+    """The user manager is killed under a run: lost, at the next reconcile, even if two do it at once."""
+    scene = Scene(box)
+    issue = start(scene, SLEEPS)
+    box.run("systemctl", "kill", "--kill-who=main", "-s", "KILL", "user@1000.service")
+    box.wait_for("the manager's end", lambda: not host_processes(box, 1000), timeout=20)
+    refused = scene.gtrun("dispatch", "me", issue, check=69)
+    assert "systemctl restart user@1000.service" in refused.err
+    box.run("systemctl", "restart", "user@1000.service")
+    settles(scene, issue, "lost")
+    assert scene.gtrun("dispatch", "me", issue).code == 0
+    scene.gtrun("stop", issue)
+    assert scene.results(issue) == ["lost", "stopped"]
+
+
+def host_processes(box: Box, uid: int) -> list[int]:
+    """The processes of an account's manager, by the host's numbers."""
+    procs = [path for group in box.cgroup.rglob(f"user@{uid}.service") for path in group.rglob("cgroup.procs")]
+    return [int(pid) for path in procs for pid in path.read_text().split()]
+
+
+def test_lost_is_said_once(box: Box) -> None:
+    lost_is_said_once(box)
+
+
+def reconcile_leaves_what_starts(box: Box) -> None:
+    """A dispatcher between record and start is waited for: its run is not taken for one that has lost its unit."""
+    scene = Scene(box)
+    box.replace(
+        "/opt/gtrun/lib/python3*/site-packages/gtrun/reach/operations.py",
+        "    bus = session.bus\n    wanted = transient",
+        "    open(os.path.expanduser('~/held'), 'w').close()\n"
+        "    while not os.path.exists(os.path.expanduser('~/go')): time.sleep(0.01)\n"
+        "    bus = session.bus\n    wanted = transient",
+    )
+    scene.runs_shell(SLEEPS)
+    issue = scene.issue()
+    dispatcher = box.spawn("gtrun", "dispatch", "me", issue, account=scene.account)
+    scene.appears(f"{scene.home}/held")
+    reconcilers = [box.spawn("gtrun", "reconcile", account=scene.account) for _ in range(2)]
+    # either they have looked, or they wait for the record: in both cases the dispatcher goes on now
+    box.wait_for("the reconcilers at the record", lambda: waiting_or_done(box, reconcilers), timeout=20)
+    scene.sh("touch go")
+    dispatcher.communicate(timeout=30)
+    for reconciler in reconcilers:
+        reconciler.communicate(timeout=60)
+    scene.appears(f"{scene.home}/ready-{issue}")
+    assert dispatcher.returncode == 0
+    assert scene.results(issue) == [None], f"results are {scene.results(issue)}"
+    scene.gtrun("reconcile")
+    assert scene.results(issue) == [None], f"results are {scene.results(issue)}"
+    scene.gtrun("stop", issue)
+    assert scene.kinds(issue) == BOTH, f"markers are {scene.kinds(issue)}"
+    assert scene.results(issue) == ["stopped"]
+
+
+def waiting_or_done(box: Box, processes: list[Any]) -> bool:
+    """Whether each has ended, or one more lock (flock) is waited for in the box."""
+    blocked = scene_locks(box)
+    return sum(process.poll() is not None for process in processes) + blocked >= len(processes)
+
+
+def scene_locks(box: Box) -> int:
+    """How many lock requests wait in the box (proc_locks(5)), as its own /proc tells."""
+    return sum(" -> FLOCK" in line for line in box.run("cat", "/proc/locks").out.splitlines())
+
+
+def test_reconcile_leaves_what_starts(box: Box) -> None:
+    reconcile_leaves_what_starts(box)
+
+
+# Killed between two steps
+
+
+def instrumented(box: Box) -> tuple[list[str], list[str]]:
+    """The steps of the runner and of the close-out that write."""
+    runner = steps.instrument(box, "runner/run.py", ["append", "post_owed", "_execute"])
+    writing = ["_write_ending", "append", "post_owed", "close_if_settled", "prune"]
+    closeout = steps.instrument(box, "runner/closeout.py", writing)
+    posts = steps.instrument(box, "state/outbox.py", ["post", "append"])
+    return [f"run {step}" for step in (*runner, *posts)], [f"closeout {step}" for step in (*closeout, *posts)]
+
+
+def runner_killed_at_every_step(box: Box) -> None:
+    """The runner is killed between any two of its steps that write: never half a truth, and the name is free."""
+    scene = Scene(box)
+    runner, _ = instrumented(box)
+    scene.runs_shell("exit 0")
+    issues = {}
+    for step in runner:
+        issues[scene.issue(step)] = step
+    for issue, step in issues.items():
+        steps.die_at(scene, issue, step, once=True)
+        scene.gtrun("dispatch", "me", issue)
+    scene.idle(timeout=60)
+    died = []
+    for issue, step in issues.items():
+        if not steps.has_died(scene, issue):
+            assert scene.results(issue) == ["success"], step
+            continue
+        died.append(step)
+        owed = scene.runs(issue)[0]["markers_owed"]
+        assert scene.results(issue) == ["killed"], f"{step}: {scene.results(issue)}"
+        assert owed in ([], BOTH), f"{step}: owed are {owed}"
+        assert scene.kinds(issue) == owed, f"{step}: markers are {scene.kinds(issue)}"
+        scene.gtrun("dispatch", "me", issue)
+    scene.idle(timeout=60)
+    for issue, step in issues.items():
+        assert scene.results(issue)[-1] == "success", step
+        assert scene.kinds(issue)[-2:] == BOTH, f"{step}: markers are {scene.kinds(issue)}"
+    # the two appends, the post and the fact behind it, each before and after; and before the execve
+    assert len(died) >= 11, died
+
+
+def test_runner_killed_at_every_step(box: Box) -> None:
+    runner_killed_at_every_step(box)
+
+
+def closeouts_killed_at_every_step(box: Box) -> None:
+    """Both close-outs are killed at the same step, or the first alone: the truth is told once, at once or later."""
+    scene = Scene(box)
+    _, closeout = instrumented(box)
+    scene.runs_shell("exit 3")
+    plans = {}
+    for step in closeout:
+        for once in (True, False):
+            plans[scene.issue(step)] = (step, once)
+    for issue, (step, once) in plans.items():
+        steps.die_at(scene, issue, step, once=once)
+        scene.gtrun("dispatch", "me", issue)
+    scene.idle(timeout=60)
+    died = [step for issue, (step, _) in plans.items() if steps.has_died(scene, issue)]
+    for issue, (step, once) in plans.items():
+        if once:
+            assert result_on_disk(scene, issue) == "failed", f"{step}: {result_on_disk(scene, issue)}"
+            assert scene.kinds(issue) == BOTH, f"{step}: markers are {scene.kinds(issue)}"
+    scene.gtrun("reconcile")
+    for issue, (step, _) in plans.items():
+        kinds, result = scene.kinds(issue), result_on_disk(scene, issue)
+        assert kinds == BOTH, f"{step}: markers are {kinds}"
+        # killed before the truth was written, both of them: nobody knows it any more
+        assert result in {"failed", "lost"}, f"{step}: {result}"
+        assert result == "failed" or "before" in step, f"{step}: {result}"
+        assert records(scene, issue)[-1][0] == "closed", step
+    assert len(died) >= 2 * 14, died
+
+
+def test_closeouts_killed_at_every_step(box: Box) -> None:
+    closeouts_killed_at_every_step(box)
