@@ -3,14 +3,14 @@
 import os
 import pwd
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gtrun.errors import ConfigError, NoManager
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """A unix account with the folders that belong to it. `runtime` is its $XDG_RUNTIME_DIR."""
 
     name: str

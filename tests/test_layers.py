@@ -33,7 +33,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
 # What only these places may use: a module, or a function of one. The package's own folder is left out of each name.
 CONFINED: Mapping[str, tuple[str, ...]] = {
     "pystemd": ("systemd",),  # it holds the interpreter's lock while it waits: see gtrun.reach
-    "sqlite3": ("board.local", "state.ledger"),
+    "sqlite3": ("board.file", "board.local", "state.ledger"),
     "sh": ("process",),
     "subprocess": ("process",),
     "typer": ("cli.app", "cli.commands"),  # 32 ms: `run`, `closeout` and a plain dispatch do without

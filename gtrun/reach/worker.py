@@ -56,15 +56,6 @@ class _Reply(msgspec.Struct):
     failure: _Failure | None = None
 
 
-class _Identity(msgspec.Struct):
-    name: str
-    uid: int
-    gid: int
-    home: str
-    state: str
-    runtime: str
-
-
 class Worker:
     """The parent's end. A context manager: leaving it ends the child, whatever it is doing."""
 
@@ -109,8 +100,7 @@ class Worker:
                 hint=f"run this as {account.name} or as root: sudo gtrun …",
             )
         self.account = account
-        identity = _Identity(account.name, account.uid, account.gid, account.home, account.state, account.runtime)
-        self._send(msgspec.json.encode(identity))
+        self._send(msgspec.json.encode(account))
 
     def call(
         self, operation: Callable[["Session", A], R], arguments: A, *, seconds: float = 20.0, forever: bool = False
@@ -189,7 +179,7 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
 
         identity = _next(connection)
         if identity is not None:
-            account = Account(**msgspec.to_builtins(msgspec.json.decode(identity, type=_Identity)))
+            account = msgspec.json.decode(identity, type=Account)
             _become(account)
             _answer_all(connection, Session(account))
         code = 0
