@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gtrun.account import own
-from gtrun.errors import BoardUnavailable, GtrunError, StateError
+from gtrun.errors import GtrunError
 from gtrun.model import Ending, Usage
 from gtrun.names import RunId, UnitName, decode_path
 from gtrun.reach import Worker
@@ -37,7 +37,7 @@ def closeout(encoded_path: str) -> int:
     except FileNotFoundError:
         return 0  # closed already
     except records.CorruptRecord as error:
-        print(f"gtrun: {error.message}; its bytes are kept in {records.set_aside(path)}", file=sys.stderr)
+        print(f"gtrun: {records.set_aside(path, error)}", file=sys.stderr)
         return 0
     with record:
         resolved = record.run.resolved
@@ -49,7 +49,7 @@ def closeout(encoded_path: str) -> int:
         try:
             outbox.post_owed(record, at_agent.open_board)
             record.close_if_settled()
-        except (BoardUnavailable, StateError) as error:
+        except GtrunError as error:
             print(f"gtrun: the markers of this run are owed: {error.message}", file=sys.stderr)
             return 0
     state = str(path.parent.parent.parent)

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from gtrun.board import disposal
 from gtrun.board.local import LocalBoard
-from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError
+from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed
 from gtrun.markers import Kind
 from gtrun.model import ResolvedRun
 from gtrun.names import RunId, decode_path
@@ -47,7 +47,7 @@ def run(encoded_path: str) -> int:
         record.append(Owed(Kind.STARTED))
         try:
             outbox.post_owed(record, _open_board)
-        except (BoardUnavailable, StateError) as error:
+        except GtrunError as error:
             print(f"gtrun: the started marker is owed: {error.message}", file=sys.stderr)
     try:
         _execute(program, records.prompt_file(path))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gtrun import markers
 from gtrun.board import Board
-from gtrun.errors import BoardUnavailable, StateError
+from gtrun.errors import BoardUnavailable, GtrunError, StateError
 from gtrun.markers import Kind
 from gtrun.model import Run
 from gtrun.state import record as records
@@ -72,7 +72,7 @@ def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadli
         except FileNotFoundError:
             continue
         except records.CorruptRecord as error:
-            problems.append(f"{error.message}; its bytes are kept in {records.set_aside(path)}")
-        except StateError as error:
+            problems.append(records.set_aside(path, error))
+        except GtrunError as error:  # also an issue that is gone: it must not hold up the others
             problems.append(error.message)
     return problems

@@ -300,14 +300,14 @@ def read(path: Path) -> Run:
         return fold(path, file.read()).run
 
 
-def set_aside(path: Path) -> Path:
-    """Move a damaged record out of the way with its bytes kept; returns where it is now. Raises StateError."""
-    aside = path.with_name(f"{path.name}.corrupt")
+def set_aside(path: Path, damage: CorruptRecord) -> str:
+    """Move a damaged record out of the way with its bytes kept; returns what happened, in one line."""
+    aside = path.with_name(f"{path.name}.corrupt-{time.time_ns()}")  # never over another one
     try:
         path.rename(aside)
-    except OSError as error:
-        raise StateError(f"cannot move the damaged run record {path}: {error.strerror}") from error
-    return aside
+    except OSError as error:  # or another one was faster
+        return f"{damage.message} and cannot be moved out of the way: {error.strerror}"
+    return f"{damage.message}; its bytes are kept in {aside}"
 
 
 def open_records(state: str) -> list[Path]:
