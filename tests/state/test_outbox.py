@@ -1,0 +1,179 @@
+"""What is owed is posted in order, once, on a real board, and stays owed where that fails."""
+
+import time
+from pathlib import Path
+
+import pytest
+from test_record import resolved
+
+from gtrun.board.local import LocalBoard
+from gtrun.errors import BoardUnavailable, StateError
+from gtrun.markers import Kind
+from gtrun.model import Ending, Issue, Result
+from gtrun.names import RunId
+from gtrun.state import outbox
+from gtrun.state import record as records
+from gtrun.state.record import Begun, Ended, Owed, Posted, Record
+
+ENDING = Ending(result=Result.SUCCESS, exit_code=0)
+
+
+class Boards:
+    """Opens real boards; those named in `down` do not answer."""
+
+    def __init__(self):
+        self.down = set()
+        self.opened = []
+
+    def __call__(self, path):
+        self.opened.append(path)
+        if path in self.down:
+            raise BoardUnavailable(f"the board {path} is away")
+        return LocalBoard.open(path)
+
+
+@pytest.fixture
+def boards():
+    return Boards()
+
+
+@pytest.fixture
+def state(tmp_path):
+    return str(tmp_path / "state")
+
+
+@pytest.fixture
+def board(tmp_path):
+    path = str(tmp_path / "board.db")
+    with LocalBoard.open(path, create=True) as made:
+        made.add("Mend the roof")
+    return path
+
+
+def owing(state, board, number=0, *facts):
+    """A record of issue 1 on the board, with a start that is owed and more."""
+    run = resolved(token=f"{number:032x}", board=board, issue=Issue(key="1", title="Mend the roof"))
+    with records.create(state, run) as record:
+        record.append(Begun(RunId(f"{number:032x}"), 1.0), Owed(Kind.STARTED), *facts)
+    return record.path
+
+
+def comments(board):
+    with LocalBoard.open(board) as opened:
+        return [comment.body for comment in opened.comments("1")]
+
+
+def kinds(board):
+    return [body.split("**")[1] for body in comments(board)]
+
+
+def flush(state, boards, **more):
+    return outbox.flush(state, boards, **{"deadline": time.monotonic() + 10, **more})
+
+
+def test_in_order_and_once(state, board, boards):
+    path = owing(state, board, 0, Ended(ENDING, 2.0))
+    assert flush(state, boards) == []
+    assert kinds(board) == ["started", "finished"]
+    assert not path.exists()
+    assert flush(state, boards) == []
+    assert kinds(board) == ["started", "finished"]
+    assert boards.opened == [board]
+
+
+def test_posted_but_not_noted_is_not_posted_twice(state, board, boards):
+    path = owing(state, board, 0, Ended(ENDING, 2.0))
+    before = path.read_bytes()
+    flush(state, boards)
+    path.write_bytes(before)  # as if the process had died between the posts and their facts
+    assert flush(state, boards) == []
+    assert kinds(board) == ["started", "finished"]
+    assert not path.exists()
+
+
+def test_two_runs_of_one_issue_have_two_pairs(state, board, boards):
+    owing(state, board, 1, Ended(ENDING, 2.0))
+    owing(state, board, 2, Ended(ENDING, 2.0))
+    flush(state, boards)
+    assert sorted(kinds(board)) == ["finished", "finished", "started", "started"]
+
+
+def test_live_run_gets_its_start_and_stays_open(state, board, boards):
+    path = owing(state, board)
+    assert flush(state, boards) == []
+    assert kinds(board) == ["started"]
+    assert records.read(path).posted == ("started",)
+
+
+def test_only_what_is_missing(state, board, boards):
+    owing(state, board, 0, Posted(Kind.STARTED), Ended(ENDING, 2.0))
+    flush(state, boards)
+    assert kinds(board) == ["finished"]
+
+
+def test_board_that_is_down_is_asked_once_and_others_are_served(state, board, boards, tmp_path):
+    away = str(tmp_path / "away.db")
+    boards.down.add(away)
+    stay = [owing(state, away, number, Ended(ENDING, 2.0)) for number in (1, 2)]
+    goes = owing(state, board, 3, Ended(ENDING, 2.0))
+    assert flush(state, boards) == [f"the board {away} is away"]
+    assert boards.opened.count(away) == 1
+    assert all(path.exists() for path in stay)
+    assert not goes.exists()
+    assert kinds(board) == ["started", "finished"]
+
+
+def test_failure_between_the_two_leaves_the_second_owed(state, board, boards, monkeypatch):
+    path = owing(state, board, 0, Ended(ENDING, 2.0))
+    real = LocalBoard.post
+
+    def only_started(self, key, *, author, body, marker=None):
+        if "finished" in (marker or ""):
+            raise BoardUnavailable("away")
+        return real(self, key, author=author, body=body, marker=marker)
+
+    monkeypatch.setattr(LocalBoard, "post", only_started)
+    assert flush(state, boards) == ["away"]
+    assert records.read(path).posted == ("started",)
+    monkeypatch.undo()
+    assert flush(state, boards) == []
+    assert kinds(board) == ["started", "finished"]
+
+
+def test_deadline_and_skip(state, board, boards):
+    path = owing(state, board, 0, Ended(ENDING, 2.0))
+    assert flush(state, boards, skip=path) == []
+    assert flush(state, boards, deadline=time.monotonic() - 1) == []
+    assert kinds(board) == []
+    assert boards.opened == []
+
+
+def test_damaged_record_does_not_hold_up_the_others(state, board, boards):
+    damaged = records.open_folder(state) / "0.jsonl"
+    goes = owing(state, board, 1, Ended(ENDING, 2.0))
+    damaged.write_bytes(b"garbage")
+    (problem,) = flush(state, boards)
+    said, aside = problem.split("; its bytes are kept in ")
+    assert said == f"the run record {damaged} is damaged"
+    assert Path(aside).read_bytes() == b"garbage"
+    assert not damaged.exists()
+    assert not goes.exists()
+
+
+def test_issue_that_is_gone_does_not_hold_up_the_others(state, board, boards):
+    run = resolved(token="e" * 32, board=board, issue=Issue(key="99", title="gone"))
+    with records.create(state, run) as record:
+        record.append(Begun(RunId("e" * 32), 1.0), Owed(Kind.STARTED), Ended(ENDING, 2.0))
+    goes = owing(state, board, 1, Ended(ENDING, 2.0))
+    problems = flush(state, boards)
+    assert problems == [f"there is no issue 99 on the board {board}"]
+    assert not goes.exists()
+
+
+def test_marker_without_its_facts_is_refused(state, board):
+    path = owing(state, board)
+    run = records.read(path)
+    with pytest.raises(StateError, match="has no end"):
+        outbox.marker_body(run, Kind.FINISHED)
+    with Record(path) as record:
+        assert outbox.marker_body(record.run, Kind.STARTED) == outbox.marker_body(run, Kind.STARTED)
