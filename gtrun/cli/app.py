@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer._click.exceptions import ClickException
+from typer._click.exceptions import ClickException, NoArgsIsHelpError
 from typer.core import TyperGroup
 
 from gtrun.cli.invocation import Invocation
+from gtrun.errors import UsageError
 from gtrun.exits import Exit
 
 COMMANDS = {
@@ -65,12 +66,20 @@ def _options(
 
 
 def parse_and_run(arguments: Sequence[str]) -> int:
-    """Parse a command line and run its command; returns the exit code that the command chose."""
+    """Parse a command line and run its command; returns the exit code that the command chose. Raises UsageError."""
     try:
         result = app(list(arguments), prog_name="gtrun", standalone_mode=False)
     except typer.Exit as stop:
         return int(stop.exit_code)
-    except ClickException as error:
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # the parser's own answer to one: exit code 1
+            raise stop.__context__ from None
+        raise
+    except NoArgsIsHelpError as error:
         error.show()
         return Exit.USAGE
+    except ClickException as error:
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "gtrun"
+        raise UsageError(error.format_message().rstrip("."), hint=f"how it is typed: {command} --help") from error
     return result if isinstance(result, int) else Exit.DONE

@@ -10,7 +10,21 @@ from gtrun.text import plain
 
 
 def guarded(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code. What it printed has arrived by then, or that is said."""
+    code = _answered(arguments)
+    try:
+        # at the interpreter's own end a failure would be a traceback and exit code 120
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+    except OSError as error:
+        _discard_output()
+        print(f"gtrun: cannot write to the standard output: {error.strerror}", file=sys.stderr)
+        return code or Exit.FAILED
+    return code
+
+
+def _answered(arguments: Sequence[str]) -> int:
     try:
         return _command(arguments)
     except GtrunError as error:
@@ -20,15 +34,20 @@ def guarded(arguments: Sequence[str]) -> int:
         print("gtrun: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # the reader went away (`gtrun show 1 | head`): nothing to say, and nothing more to flush
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # the reader went away (`gtrun show 1 | head`): there is nothing to say
         return Exit.DONE
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - this is the boundary
         if "--debug" in arguments:
-            raise
-        print(f"gtrun: this is a bug in gtrun: {plain(repr(error))}", file=sys.stderr)
-        print("gtrun: run it again with --debug and report what it prints", file=sys.stderr)
+            sys.excepthook(*sys.exc_info())
+        else:
+            print(f"gtrun: this is a bug in gtrun: {plain(repr(error))}", file=sys.stderr)
+            print("gtrun: run it again as `gtrun --debug …` and report what it prints", file=sys.stderr)
         return Exit.BUG
+
+
+def _discard_output() -> None:
+    """Nothing of what was printed is left for the interpreter to flush."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
 
 
 def complain(error: GtrunError) -> None:
