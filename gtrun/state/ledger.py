@@ -5,6 +5,7 @@ without an outcome is one whose dispatcher died.
 """
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import time
@@ -15,7 +16,7 @@ from typing import Self
 import msgspec
 
 from gtrun.errors import StateError
-from gtrun.files import ensure_private_folder
+from gtrun.files import describe, ensure_private_folder
 from gtrun.names import IssueKey, RunId, Token, UnitName
 
 _SCHEMA = """
@@ -75,25 +76,27 @@ class Ledger:
     """The ledger in a state folder. A context manager. Every failure is a StateError that names the file."""
 
     def __init__(self, state: str) -> None:
-        """Open, and create where it is missing; `moved_aside` says where a corrupt one went. Raises StateError."""
+        """Open, and create where it is missing; `moved_aside` says where a damaged one went. Raises StateError."""
         folder = Path(state)
         self.path = folder / "ledger.db"
         self.moved_aside: Path | None = None
+        self._file: tuple[int, int] | None = None
         ensure_private_folder(folder)
         try:
             self._open()
-        except sqlite3.DatabaseError as error:
-            if not _is_corrupt(error):
+        except sqlite3.Error as error:
+            if not self._is_damaged(error):
                 raise self._failure(error) from error
             self._move_aside()
             with self._failures():
                 self._open()
         except OSError as error:
-            raise StateError(f"cannot open the ledger {self.path}: {error.strerror}") from error
+            raise StateError(f"cannot open the ledger {describe(error)}") from error
 
     def _open(self) -> None:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        self._file = _identity(self.path)
         self._db = sqlite3.connect(self.path, timeout=10.0, isolation_level=None)
         try:
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -115,13 +118,29 @@ class Ledger:
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
+    def _is_damaged(self, error: sqlite3.Error) -> bool:
+        """Whether what is there is no ledger any more, as opposed to one that cannot be used now."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what extends it, such as SQLITE_CORRUPT_INDEX
+        return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or self.path.is_dir()
+
     def _move_aside(self) -> None:
-        """Keep the bytes of a corrupt ledger, with its log, and begin a new one."""
-        self.moved_aside = self.path.with_name(f"{self.path.name}.corrupt-{int(time.time())}")
+        """Keep the bytes of a damaged ledger, with its log, out of the way of a new one. Raises StateError.
+
+        Of several dispatchers that met the same damage one moves it, and the others find it gone.
+        """
         try:
-            for suffix in ("-wal", "-shm", ""):
-                with contextlib.suppress(FileNotFoundError):
-                    self.path.with_name(self.path.name + suffix).rename(f"{self.moved_aside}{suffix}")
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)
+                if _identity(self.path) != self._file:
+                    return
+                self.moved_aside = self.path.with_name(f"{self.path.name}.corrupt-{time.time_ns()}")
+                for suffix in ("-wal", "-shm", ""):
+                    with contextlib.suppress(FileNotFoundError):
+                        self.path.with_name(self.path.name + suffix).rename(f"{self.moved_aside}{suffix}")
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         except OSError as error:
             raise StateError(f"the ledger {self.path} is damaged and cannot be moved: {error.strerror}") from error
 
@@ -139,7 +158,14 @@ class Ledger:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._failure(error) from error
+            if not self._is_damaged(error):
+                raise self._failure(error) from error
+            self._move_aside()
+            kept = self.moved_aside or self.path.parent
+            raise StateError(
+                f"the ledger {self.path} is damaged ({error}): its bytes are kept in {kept}",
+                hint="run this again: it begins a new ledger",
+            ) from error
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -199,6 +225,11 @@ class Ledger:
         return msgspec.convert({**told, "verdicts": verdicts}, Attempt)
 
 
-def _is_corrupt(error: sqlite3.DatabaseError) -> bool:
-    return getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a name leads to; None if none."""
+    try:
+        info = path.lstat()
+    except FileNotFoundError:
+        return None
+    return (info.st_dev, info.st_ino)
 

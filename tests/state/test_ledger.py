@@ -1,0 +1,172 @@
+"""The ledger: an attempt is never lost, a damaged file is kept and replaced, a newer one is left alone."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gtrun.errors import StateError
+from gtrun.names import IssueKey, RunId, Token, UnitName
+from gtrun.state.ledger import Attempt, Ledger
+
+ATTEMPT = Attempt(
+    token=Token("a" * 32), at=1.0, by="alice", dispatcher="boot:1:2", issue=IssueKey("7"), agent="me", account="alice",
+    unit=UnitName("task-7.service"), verdicts=(("board", "open", "the board is down"),),
+)  # fmt: skip
+
+
+@pytest.fixture
+def state(tmp_path):
+    return str(tmp_path / "gtrun")
+
+
+def aside(state):
+    return sorted(path for path in Path(state).iterdir() if ".corrupt-" in path.name and path.name[-4:-3] != "-")
+
+
+def filled(state, attempts=200):
+    """A ledger of several pages, closed."""
+    with Ledger(state) as ledger:
+        for number in range(attempts):
+            ledger.begin(replace(ATTEMPT, token=Token(f"{number:032x}"), reason="x" * 200, verdicts=()))
+    return Path(state, "ledger.db")
+
+
+def test_an_attempt_and_its_outcome_come_back(state):
+    with Ledger(state) as ledger:
+        ledger.begin(ATTEMPT)
+        assert ledger.undecided() == [ATTEMPT]
+        ledger.decide(ATTEMPT.token, "started", code=0, run=RunId("b" * 32))
+    with Ledger(state) as ledger:
+        assert ledger.attempts(IssueKey("7")) == [replace(ATTEMPT, outcome="started", code=0, run=RunId("b" * 32))]
+        assert ledger.attempts(IssueKey("8")) == []
+        assert ledger.undecided() == []
+        assert ledger.moved_aside is None
+
+
+def test_its_files_are_private(state):
+    os.umask(0)
+    try:
+        with Ledger(state) as ledger:
+            ledger.begin(ATTEMPT)
+            modes = {path.name: path.stat().st_mode & 0o777 for path in Path(state).iterdir()}
+    finally:
+        os.umask(0o022)
+    assert Path(state).stat().st_mode & 0o777 == 0o700
+    assert set(modes.values()) == {0o600}, modes
+
+
+@pytest.mark.parametrize(
+    "data", [os.urandom(5000), b"SQLite format 3\0" + b"\xff" * 4000, b"{}"], ids=["random", "header", "json"]
+)
+def test_what_is_no_ledger_is_kept_and_replaced(state, data):
+    Path(state).mkdir(0o700)
+    Path(state, "ledger.db").write_bytes(data)
+    with Ledger(state) as ledger:
+        assert ledger.moved_aside is not None
+        assert ledger.moved_aside.read_bytes() == data
+        ledger.begin(ATTEMPT)
+    with Ledger(state) as ledger:
+        assert ledger.moved_aside is None
+        assert [one.token for one in ledger.attempts(IssueKey("7"))] == [ATTEMPT.token]
+
+
+def test_a_truncated_ledger_is_kept_and_replaced(state):
+    file = filled(state)
+    data = file.read_bytes()[:8192]
+    file.write_bytes(data)
+    with Ledger(state) as ledger:
+        assert ledger.moved_aside is not None
+        assert ledger.moved_aside.read_bytes() == data
+
+
+def test_an_empty_file_becomes_a_ledger(state):
+    Path(state).mkdir(0o700)
+    Path(state, "ledger.db").touch()
+    with Ledger(state) as ledger:
+        ledger.begin(ATTEMPT)
+        assert ledger.moved_aside is None
+
+
+def test_a_folder_in_its_place_is_kept_and_replaced(state):
+    Path(state, "ledger.db").mkdir(parents=True)
+    Path(state, "ledger.db", "precious").write_text("x")
+    with Ledger(state) as ledger:
+        assert ledger.moved_aside is not None
+        assert (ledger.moved_aside / "precious").read_text() == "x"
+        ledger.begin(ATTEMPT)
+
+
+def test_damage_that_shows_only_later_is_kept_and_the_next_one_begins_anew(state):
+    file = filled(state)
+    data = bytearray(file.read_bytes())
+    data[4096:] = b"\xa5" * (len(data) - 4096)
+    file.write_bytes(data)
+    with Ledger(state) as ledger, pytest.raises(StateError, match="is damaged") as caught:
+        ledger.begin(ATTEMPT)
+    (kept,) = aside(state)
+    assert str(kept) in caught.value.message
+    assert kept.read_bytes() == data
+    with Ledger(state) as ledger:
+        ledger.begin(ATTEMPT)
+        assert ledger.undecided() == [ATTEMPT]
+
+
+def test_two_damaged_ledgers_are_both_kept(state):
+    Path(state).mkdir(0o700)
+    for data in (b"one" * 100, b"two" * 100):
+        Path(state, "ledger.db").write_bytes(data)
+        with Ledger(state):
+            pass
+        for log in Path(state).glob("ledger.db-*"):
+            log.unlink()
+    assert sorted(path.read_bytes()[:3] for path in aside(state)) == [b"one", b"two"]
+
+
+def test_of_many_that_meet_the_damage_one_moves_it(state):
+    """Each of twenty processes begins an attempt at once: one damaged file is kept, and no attempt is lost with it."""
+    Path(state).mkdir(0o700)
+    Path(state, "ledger.db").write_bytes(b"damaged" * 1000)
+    script = (
+        "import sys; from tests.state.test_ledger import *\n"
+        "sys.stdin.read()\n"
+        "with Ledger(sys.argv[1]) as ledger: ledger.begin(replace(ATTEMPT, token=Token(sys.argv[2])))"
+    )
+    root = str(Path(__file__).parents[2])
+    barrier, gate = os.pipe()
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, state, f"{number:032x}"], cwd=root, stdin=barrier, stderr=-1)
+        for number in range(20)
+    ]
+    os.close(barrier)
+    os.close(gate)
+    for process in processes:
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 0, told.decode()
+    assert len(aside(state)) == 1
+    with Ledger(state) as ledger:
+        assert len(ledger.undecided()) == 20
+
+
+def test_a_newer_schema_is_refused_and_left_alone(state):
+    file = filled(state, 1)
+    database = sqlite3.connect(file)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    before = file.read_bytes()
+    with pytest.raises(StateError, match="newer gtrun"):
+        Ledger(state)
+    assert file.read_bytes() == before
+    assert aside(state) == []
+
+
+def test_a_link_in_place_of_its_folder_is_refused(state, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    Path(state).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StateError, match="is not a folder of this account"):
+        Ledger(state)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
