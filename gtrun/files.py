@@ -79,5 +79,10 @@ def publish_locked(path: Path, data: bytes) -> int:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file of our own without following a link; the caller closes the descriptor. Raises OSError."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Open a regular file of our own without following a link; the caller closes the descriptor. Raises OSError."""
+    # O_NONBLOCK: a FIFO must not hang us
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return descriptor

@@ -400,7 +400,7 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
     deadline = time.monotonic() + arguments.seconds
     with contextlib.suppress(NoManager):
         session.use_private_bus()
-    lost = []
+    lost, problems = [], []
     for path in records.open_records(session.account.state):
         try:
             with Record(path) as record:
@@ -412,7 +412,10 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
                 lost.append(record.run)
         except (FileNotFoundError, records.CorruptRecord):
             continue  # closed meanwhile, or left to `flush`, which sets it aside
-    problems = outbox.flush(session.account.state, open_board, deadline=deadline)
+        except StateError as error:
+            problems.append(error.message)
+    problems += outbox.flush(session.account.state, open_board, deadline=deadline)
+    problems = list(dict.fromkeys(problems))  # what cannot be opened was met twice
     return Reconciled(lost, problems, sum(1 for path in records.open_records(session.account.state) if _owes(path)))
 
 

@@ -192,7 +192,7 @@ class Record:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StateError(f"cannot open the run record {describe(error)}") from error
+            raise StateError(f"cannot open the run record: {describe(error)}") from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             self._data = self._read()
@@ -295,7 +295,7 @@ def read(path: Path) -> Run:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StateError(f"cannot read the run record {describe(error)}") from error
+        raise StateError(f"cannot read the run record: {describe(error)}") from error
     with os.fdopen(descriptor, "rb") as file:
         return fold(path, file.read()).run
 
@@ -336,14 +336,14 @@ def _listed(folder: Path) -> list[Path]:
         raise StateError(f"cannot read the run records in {folder}: {error.strerror}") from error
 
 
-def runs(state: str, issue: IssueKey | None = None) -> Iterator[tuple[Path, Run | CorruptRecord]]:
-    """Every run of an account, or every run of one issue, oldest first; damaged records are given as their error."""
+def runs(state: str, issue: IssueKey | None = None) -> Iterator[tuple[Path, Run | StateError]]:
+    """Every run of an account, or every run of one issue, oldest first; unreadable records are given as their error."""
     for path in [*_listed(closed_folder(state)), *_listed(open_folder(state))]:
         try:
             run = read(path)
         except FileNotFoundError:
             continue  # closed or pruned meanwhile
-        except CorruptRecord as error:
+        except StateError as error:
             yield path, error
             continue
         if issue is None or run.resolved.issue.key == issue:
