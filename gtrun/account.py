@@ -43,9 +43,9 @@ def named(name: str) -> Account:
 def own(environment: Mapping[str, str]) -> Account:
     """The account of this process; $XDG_STATE_HOME and $XDG_RUNTIME_DIR count if they are its own.
 
-    Without $XDG_RUNTIME_DIR (su, sudo, cron) it is derived, as pam_systemd(8) would have set it. Raises NoManager
-    if it names a folder of somebody else, as after `su` without a login: talking to that manager would fail later
-    with a message that nobody understands.
+    Without $XDG_RUNTIME_DIR (su, sudo, cron) it is derived, as pam_systemd(8) would have set it; one that is relative
+    or names nothing counts as unset. Raises NoManager if it names a folder of somebody else, as after `su` without a
+    login: talking to that manager would fail later with a message that nobody understands.
     """
     uid = os.geteuid()
     try:
@@ -54,7 +54,7 @@ def own(environment: Mapping[str, str]) -> Account:
         raise ConfigError(f"user ID {uid} has no account on this box") from None
     state = _absolute(environment.get("XDG_STATE_HOME")) or f"{entry.pw_dir}/.local/state"
     derived = f"/run/user/{uid}"
-    runtime = environment.get("XDG_RUNTIME_DIR") or derived
+    runtime = _absolute(environment.get("XDG_RUNTIME_DIR")) or derived
     if runtime != derived:
         try:
             owner = Path(runtime).stat().st_uid
