@@ -6,8 +6,8 @@ from gtrun.exits import Exit
 class GtrunError(Exception):
     """What went wrong, with which thing, and what to do about it.
 
-    `message` is one line without a final stop; `hint`, if any, is the command or the change that mends it;
-    `code` is the exit code of the command that met it.
+    `message` is one line without a final stop (a ConfigError has one for each mistake); `hint`, if any, is the
+    command or the change that mends it; `code` is the exit code of the command that met it.
     """
 
     code = Exit.FAILED

@@ -52,7 +52,8 @@ def _discard_output() -> None:
 
 def complain(error: GtrunError) -> None:
     """An error on stderr: what, and what to do."""
-    print(f"gtrun: {plain(error.message)}", file=sys.stderr)
+    for line in error.message.split("\n"):  # a configuration has one for each mistake
+        print(f"gtrun: {plain(line)}", file=sys.stderr)
     if error.hint:
         print(f"gtrun: hint: {plain(error.hint)}", file=sys.stderr)
 
