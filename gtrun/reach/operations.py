@@ -25,6 +25,7 @@ from gtrun.systemd.units import Observed, UnitState
 
 _NO_RUN = RunId("0" * 32)
 _BOARD_WAIT = 5.0
+_MANAGER = "/org/freedesktop/systemd1"
 
 
 class Session:
@@ -134,7 +135,9 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
         environment={key: expand_home(value, home) for key, value in arguments.run.environment.items()},
     )
     prompt_file = records.prompt_file(records.open_folder(session.account.state) / f"{run.token}.jsonl")
-    program = resolve(run, _NO_RUN, str(prompt_file), os.environ)
+    # what the unit inherits, which is not what the dispatcher has
+    inherited = dict(entry.split("=", 1) for entry in session.bus.get(_MANAGER, MANAGER, "Environment", "as"))
+    program = resolve(run, _NO_RUN, str(prompt_file), inherited)
     if arguments.keep:
         session.prepared = records.create(session.account.state, run)
     return Prepared(run, program.path, program.argv, program.stdin)
@@ -436,7 +439,7 @@ class Found(msgspec.Struct, frozen=True):
 def examine(session: Session, arguments: ToExamine) -> list[Found]:
     """Whether a run could start here: the manager, gtrun's own interpreter, the board, limits, drop-ins."""
     found = []
-    version = str(session.bus.get("/org/freedesktop/systemd1", MANAGER, "Version", "s"))
+    version = str(session.bus.get(_MANAGER, MANAGER, "Version", "s"))
     found.append(Found(f"its user manager answers (systemd {version})", is_fine=True))
     command = this_installation()
     if os.access(command[0], os.X_OK) and all(map(is_plain_argument, command)):
