@@ -255,7 +255,15 @@ def _start(fleet: Fleet, agent: Agent, question: Question, worker: Worker, run: 
         worker.call(at_agent.discard, at_agent.Nothing())
         raise
     waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)
-    return Started(run, worker.call(at_agent.await_start, waited, seconds=_JOB_WAIT + 5))
+    try:
+        return Started(run, worker.call(at_agent.await_start, waited, seconds=_JOB_WAIT + 5))
+    except LaunchFailed:
+        raise
+    except GtrunError as error:  # the manager has the unit: whatever kept us from hearing of it undoes nothing
+        raise ManagerSilent(
+            f"{run.unit} was asked for on {agent.name}, and what came of it is not known: {error.message}",
+            hint="look with `gtrun live`, then settle it with `gtrun reconcile`",
+        ) from error
 
 
 def _refuse_live(question: Question, occupant: UnitState | None) -> None:

@@ -146,8 +146,14 @@ class Worker:
     def _send(self, data: bytes) -> None:
         try:
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
-        except BrokenPipeError:
-            raise GtrunError(f"the process that acts for {self._who} went away") from None
+        except ConnectionError:
+            raise self._went_away() from None
+
+    def _went_away(self) -> ManagerSilent:
+        return ManagerSilent(
+            f"the process that acts for {self._who} went away",
+            hint="what was asked may have happened: look with `gtrun live`, then settle it with `gtrun reconcile`",
+        )
 
     def _receive(self, deadline: float | None) -> bytes:
         poll = select.poll()
@@ -159,9 +165,12 @@ class Worker:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and (left <= 0 or not poll.poll(left * 1000)):
                     raise TimeoutError
-                chunk = self._socket.recv(count - len(data))
+                try:
+                    chunk = self._socket.recv(count - len(data))
+                except ConnectionError:
+                    chunk = b""
                 if not chunk:
-                    raise GtrunError(f"the process that acts for {self._who} went away")
+                    raise self._went_away()
                 data += chunk
             return data
 
