@@ -276,6 +276,13 @@ def _occupied(agent: Agent, unit: UnitName, occupant: UnitState | None) -> Launc
     what = occupant.said if occupant else "nothing that the manager lists"
     return LaunchFailed(
         f"the name {unit} is occupied on {agent.name} by something that is not live: {what}",
-        hint=f"look at it with: systemctl --user status {unit}; free it with: systemctl --user reset-failed {unit}, "
-        "or remove the unit file that it names",
+        hint=_how_to_free(unit, occupant),
     )
+
+
+def _how_to_free(unit: UnitName, occupant: UnitState | None) -> str:
+    if occupant is not None and occupant.load == "masked":
+        return f"free it with: systemctl --user unmask {unit}"
+    if occupant is not None and occupant.active == "failed":
+        return f"free it with: systemctl --user reset-failed {unit}"
+    return f"look at it with: systemctl --user status {unit}; move its file away, then: systemctl --user daemon-reload"

@@ -212,9 +212,11 @@ class Name(msgspec.Struct, frozen=True):
 
 
 def wait_until_free(session: Session, arguments: Name) -> UnitState | None:
-    """Wait until nothing occupies the name; returns what still does."""
-    gone = units.wait_until_gone(session.bus, arguments.unit, deadline=time.monotonic() + arguments.seconds)
-    return None if gone else units.occupant(session.bus, arguments.unit)
+    """Wait until nothing occupies the name; returns what still does, with its file."""
+    if units.wait_until_gone(session.bus, arguments.unit, deadline=time.monotonic() + arguments.seconds):
+        return None
+    left = units.occupant(session.bus, arguments.unit)
+    return left and msgspec.structs.replace(left, file=units.file_of(session.bus, left))
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -11,7 +11,10 @@ _NO_INVOCATION = "0" * 32
 
 
 class UnitState(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of ListUnitsByPatterns (org.freedesktop.systemd1(5)); `job` is 0 where none is queued."""
+    """One row of ListUnitsByPatterns (org.freedesktop.systemd1(5)); `job` is 0 where none is queued.
+
+    `file` is the unit file where somebody has asked for it.
+    """
 
     name: str
     description: str
@@ -20,11 +23,13 @@ class UnitState(msgspec.Struct, frozen=True, kw_only=True):
     sub: str
     path: str
     job: int
+    file: str = ""
 
     @property
     def said(self) -> str:
         """The states as systemctl writes them: `loaded/active/running`."""
-        return f"{self.load}/{self.active}/{self.sub}" + (" with a job" if self.job else "")
+        states = f"{self.load}/{self.active}/{self.sub}" + (" with a job" if self.job else "")
+        return states + (f", from {self.file}" if self.file else "")
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +81,14 @@ def occupant(bus: Bus, name: UnitName) -> UnitState | None:
     rows = bus.call("ListUnitsByNames", "as", [name])
     states = [_state(row) for row in rows or []]
     return next((state for state in states if state.load != "not-found"), None)
+
+
+def file_of(bus: Bus, state: UnitState) -> str:
+    """The file that a unit comes from; empty if it has none or is gone."""
+    try:
+        return str(bus.get(state.path, UNIT, "FragmentPath", "s"))
+    except BusError:
+        return ""
 
 
 def observe(bus: Bus, state: UnitState) -> Observed:
