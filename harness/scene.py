@@ -84,6 +84,24 @@ class Scene:
         )
         return [line.split()[0] for line in listed.out.splitlines()]
 
+    def ends(self, issue: str, *, timeout: float = 20.0) -> None:
+        """Wait until the issue's unit is not live any more; it may still be loaded."""
+        unit = f"task-{issue}.service"
+
+        def is_over() -> bool:
+            return self.properties(unit, "ActiveState")["ActiveState"] in {"inactive", "failed"}
+
+        self.box.wait_for(f"the end of {unit}", is_over, timeout=timeout)
+
+    def open_records(self) -> list[str]:
+        """The run records with something left to happen."""
+        return sorted(path.name for path in self.box.path(f"{self.state}/runs/open").glob("*.jsonl"))
+
+    def attempts(self, issue: str) -> list[tuple[str | None, int | None, str]]:
+        """The attempts at an issue, oldest first: outcome, exit code, reason."""
+        told = self.asks("show", issue)["attempts"]
+        return [(attempt["outcome"], attempt["code"], attempt["reason"]) for attempt in told]
+
     def idle(self, *, timeout: float = 15.0) -> None:
         """Wait until no task unit is left in the account's manager."""
         self.box.wait_for("no task unit", lambda: not self.units(), timeout=timeout)
