@@ -178,6 +178,21 @@ def test_a_file_of_somebody_else(file):
         read_trusted(file, reader)
 
 
+def test_a_file_that_is_replaced_under_our_eyes(file, monkeypatch):
+    real_open = os.open
+
+    def open_and_be_replaced(path, flags):
+        descriptor = real_open(path, flags)
+        (file.parent / "new").write_bytes(b"other")
+        (file.parent / "new").rename(file)
+        return descriptor
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_and_be_replaced)
+        error = refusal(file)
+    assert error.message == f"{file} was replaced while it was being read"
+
+
 def test_a_fifo_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / "fifo", 0o600)
     assert refusal(tmp_path / "fifo").message.endswith("is not a regular file")
