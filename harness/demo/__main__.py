@@ -192,9 +192,10 @@ def play_in_box(*, colour: bool) -> None:
         f"{show.shown} commands, each checked, in {time.monotonic() - began:.0f} s. No unit, process, cgroup or file"
         " of a run was left in the machine, and the machine is gone."
     )
-    print("Next:  scripts/test                                  the proof: every test and scenario")
-    print("       sudo .venv/bin/python -m harness.box          a machine like this, for you alone")
-    print("       less README.md                                install it and dispatch your own agent")
+    print("Next:  scripts/test                                   the proof: every test and scenario")
+    root = "sudo " if "SUDO_USER" in os.environ else ""
+    print(f"       {root + '.venv/bin/python -m harness.box':45} a machine like this, for you alone")
+    print("       less README.md                                 install it and dispatch your own agent")
 
 
 def play_here(*, colour: bool) -> None:
@@ -213,9 +214,9 @@ def play_here(*, colour: bool) -> None:
         play(show)
     show.heading("That was it")
     show.tell(f"{show.shown} commands, each checked, in {time.monotonic() - began:.0f} s, and the folder is gone.")
-    print("Next:  sudo scripts/demo                             the same with two accounts, in a throwaway machine")
-    print("       sudo scripts/test                             the proof: every test and scenario")
-    print("       less README.md                                install it and dispatch your own agent")
+    print("Next:  sudo scripts/demo                              the same with two accounts, in a throwaway machine")
+    print("       sudo scripts/test                              the proof: every test and scenario")
+    print("       less README.md                                 install it and dispatch your own agent")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - signal(2)'s own signature
