@@ -1,6 +1,7 @@
 """The boundary: every way a command can end is an exit code and at most two lines, also with broken streams."""
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -20,7 +21,7 @@ def home(tmp_path):
 
 def shell(script, environment):
     """Run a shell script in which `gtrun` is this very package."""
-    function = f'gtrun() {{ {sys.executable} -m gtrun "$@"; }}\n'
+    function = f'gtrun() {{ {shlex.quote(sys.executable)} -m gtrun "$@"; }}\n'
     return subprocess.run(
         ["/bin/bash", "-c", function + script], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
