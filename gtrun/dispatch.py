@@ -204,9 +204,7 @@ def _free_name(question: Question) -> UnitName:
     return unit_name(question.issue, duplicate=next(n for n in range(len(taken) + 1) if n not in taken))
 
 
-def resolved(
-    fleet: Fleet, agent: Agent, request: Request, token: Token, issue: Issue, unit: UnitName
-) -> ResolvedRun:
+def resolved(fleet: Fleet, agent: Agent, request: Request, token: Token, issue: Issue, unit: UnitName) -> ResolvedRun:
     """The run, but for what only the agent's account can tell: its home and its prompt template."""
     profile = agent.run
     return ResolvedRun(

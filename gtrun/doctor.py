@@ -51,5 +51,3 @@ def _of_agent(fleet: Fleet, agent: Agent, account: Account | None) -> Iterator[F
     else:
         what = f"{account.name} does not linger: its last logout ends its runs"
         yield Finding(agent.name, what, is_fine=False, mend=f"loginctl enable-linger {account.name}")
-
-

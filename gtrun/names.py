@@ -25,9 +25,7 @@ _REPO = r"(?!\.{1,2}#|\.{1,2}/)[A-Za-z0-9._-]{1,100}"
 _ISSUE = re.compile(_NUMBER, re.ASCII)
 _QUALIFIED = re.compile(rf"({_OWNER})/({_REPO})#({_NUMBER})", re.ASCII)
 _URL = re.compile(rf"https://[A-Za-z0-9.-]+(?::[0-9]+)?/({_OWNER})/({_REPO})/issues/({_NUMBER})", re.ASCII)
-_UNIT = re.compile(
-    r"task-((?:[a-z0-9_]+\.[a-z0-9_]+\.)?[1-9][0-9]*)(?:-dup([1-9][0-9]*))?\.service", re.ASCII
-)
+_UNIT = re.compile(r"task-((?:[a-z0-9_]+\.[a-z0-9_]+\.)?[1-9][0-9]*)(?:-dup([1-9][0-9]*))?\.service", re.ASCII)
 _STEM_MAX = 255 - len("task--dup0000.service")  # UNIT_NAME_MAX of systemd, less what we put around a stem
 
 

@@ -17,9 +17,7 @@ def _name(token: re.Match[str]) -> str | None:
     if token[1] is None:
         raise ValueError(f"a single {token[0]!r} means nothing: write {token[0] * 2!r} for a brace")
     if not _NAME.fullmatch(token[1]):
-        raise ValueError(
-            f"{token[0]!r} is no placeholder: one is a name, as {{issue}}; write {{{{ and }}}} for braces"
-        )
+        raise ValueError(f"{token[0]!r} is no placeholder: one is a name, as {{issue}}; write {{{{ and }}}} for braces")
     return token[1]
 
 

@@ -209,8 +209,6 @@ def test_an_ordinary_path_stays_readable():
     assert encode_path("/home/me/.local/state-1/x_y") == "/home/me/.local/state-1/x_y"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a b", "a\n", "a;b", "$x", "%h", "a'b", 'a"b', "a\\b", "é", "\uff11", "a\0"]
-)
+@pytest.mark.parametrize("text", ["", "a b", "a\n", "a;b", "$x", "%h", "a'b", 'a"b', "a\\b", "é", "\uff11", "a\0"])
 def test_what_a_daemon_reload_could_change_is_not_plain(text):
     assert not is_plain_argument(text)

@@ -61,6 +61,7 @@ PRAGMA user_version = {_VERSION};
 COMMIT;
 """
 
+
 def found(file: Path) -> bool:
     """Whether there is something to open, without opening it.
 

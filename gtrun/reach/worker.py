@@ -258,4 +258,3 @@ def as_account(account: Account) -> Worker:
         worker.close()
         raise
     return worker
-

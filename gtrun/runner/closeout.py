@@ -144,5 +144,3 @@ def _unit_cgroup() -> Path | None:
                     if (folder / "cgroup.procs").exists():
                         return folder.parent if folder.name == ".control" else folder
     return None
-
-

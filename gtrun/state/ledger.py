@@ -232,4 +232,3 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return (info.st_dev, info.st_ino)
-

@@ -1,6 +1,5 @@
 """`gtrun live`."""
 
-
 import typer
 
 from gtrun.cli.commands import IssueArgument, JsonOption, command_parser

@@ -1,6 +1,5 @@
 """`gtrun ps`."""
 
-
 import typer
 
 from gtrun.cli.commands import JsonOption, command_parser

@@ -1,6 +1,5 @@
 """`gtrun reconcile`."""
 
-
 import typer
 
 from gtrun.cli.commands import JsonOption, command_parser

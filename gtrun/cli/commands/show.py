@@ -1,6 +1,5 @@
 """`gtrun show`."""
 
-
 import msgspec
 import typer
 
