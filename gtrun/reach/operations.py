@@ -45,7 +45,7 @@ class Session:
         return self._bus
 
     def use_private_bus(self) -> None:
-        """Talk to the manager's own socket if the bus is gone, as while it shuts down. Raises NoManager."""
+        """Talk to the manager itself, whose bus may be gone, as while it shuts down. Raises NoManager."""
         if self._bus is None:
             self._bus = Bus.still_there(self.account)
 

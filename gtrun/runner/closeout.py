@@ -25,7 +25,6 @@ from gtrun.state import record as records
 from gtrun.state.record import Begun, Ended, Record
 from gtrun.systemd.units import Observed
 
-_MANAGER_WAIT = 1.5
 _USEC = 1_000_000
 
 
@@ -45,7 +44,7 @@ def closeout(encoded_path: str) -> int:
         allowed = resolved.stop_timeout / 3
         signal.setitimer(signal.ITIMER_REAL, allowed)
         deadline = time.monotonic() + allowed * 0.9
-        _write_ending(record, os.environ)
+        _write_ending(record, os.environ, manager_wait=allowed / 2)
         try:
             outbox.post_owed(record, at_agent.open_board)
             record.close_if_settled()
@@ -59,12 +58,12 @@ def closeout(encoded_path: str) -> int:
     return 0
 
 
-def _write_ending(record: Record, environment: Mapping[str, str]) -> None:
+def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wait: float) -> None:
     """Judge the run and make the judgement durable. Does nothing if an earlier close-out has."""
     if record.run.ending is not None:
         return
     run = record.run
-    seen = _observe(run.resolved.unit, environment)
+    seen = _observe(run.resolved.unit, environment, manager_wait)
     code, status = environment.get("EXIT_CODE", ""), environment.get("EXIT_STATUS", "")
     duration = _duration(seen, run.begun_at)
     active, limit = _active(seen, duration), run.resolved.time_limit
@@ -94,11 +93,11 @@ def _write_ending(record: Record, environment: Mapping[str, str]) -> None:
     record.append(*facts, Ended(ending, time.time()))
 
 
-def _observe(unit: UnitName, environment: Mapping[str, str]) -> Observed | None:
+def _observe(unit: UnitName, environment: Mapping[str, str], seconds: float) -> Observed | None:
     """What the manager knows of us; None if it cannot be asked in time."""
     with contextlib.suppress(GtrunError), Worker() as worker:
         worker.act_as(own(environment))
-        return worker.call(at_agent.observe_ending, at_agent.Watch(unit), seconds=_MANAGER_WAIT)
+        return worker.call(at_agent.observe_ending, at_agent.Watch(unit), seconds=seconds)
     return None
 
 

@@ -1,5 +1,6 @@
 """One connection to a user manager over D-Bus; bytes and signatures stay in here."""
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -86,15 +87,15 @@ class Bus:
 
     @classmethod
     def still_there(cls, account: Account) -> "Bus":
-        """The user bus, or else the manager's own socket, which outlives the bus while a manager shuts down."""
-        try:
-            return cls.of(account)
-        except NoManager:
-            private = f"{account.runtime}/systemd/private"
-            try:
+        """The manager's own socket, which outlives the bus while a manager shuts down, or else the user bus.
+
+        In this order: the bus's socket may still take a connection that no bus will ever serve. Raises NoManager.
+        """
+        private = f"{account.runtime}/systemd/private"
+        if Path(private).exists():
+            with contextlib.suppress(BusError):
                 return cls(private, private=True)
-            except BusError as error:
-                raise NoManager(f"the user manager of {account.name} does not answer: {error.message}") from error
+        return cls.of(account)
 
     def call(self, member: str, signature: str = "", *values: Any) -> Any:  # noqa: ANN401
         """Call a method of the manager; returns the reply's body. Raises BusError."""
