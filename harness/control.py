@@ -33,6 +33,7 @@ class Mutant:
     """A broken guard, the scenario that must notice, and what its assertion says then (a regular expression).
 
     `setup` edits are made in all three boxes: a barrier between check and act, where the interleaving must be forced.
+    `boot` makes the boxes: of another systemd, where only that one shows the fault.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Mutant:
     scenario: Scenario
     dies_of: str
     setup: Sequence[Edit] = ()
+    boot: Callable[[], Box] = Box
 
     def __str__(self) -> str:
         return self.name
@@ -55,7 +57,7 @@ def kill(mutant: Mutant) -> str:
     """Play the control; returns the assertion's message. Fails if the mutant lives or dies of something else."""
 
     def play(edits: Sequence[Edit]) -> None:
-        with Box() as box:
+        with mutant.boot() as box:
             prepare(box, [*mutant.setup, *edits])
             mutant.scenario(box)
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness import steps
 from harness.box import Box
-from harness.scene import Scene
+from harness.control import Edit, Mutant, kill
+from harness.scene import MACHINE_LINE, PACKAGE, Scene
 
 BOTH = ["started", "finished"]
 READY = "echo $$ > ~/ready-$GTRUN_ISSUE; "
@@ -24,8 +28,12 @@ database.execute("BEGIN IMMEDIATE")
 print("locked", flush=True)
 sys.stdin.read()
 """
+DUMP = """
+import json, sqlite3, sys
+database = sqlite3.connect(sys.argv[1])
+print(json.dumps(database.execute("SELECT issue, body FROM comments ORDER BY id").fetchall()))
+"""
 PYTHON = "/opt/gtrun/bin/python"
-FACTS = ["resolved", "begun", "owed", "posted", "ended", "posted"]
 
 
 def board_of(scene: Scene) -> str:
@@ -48,10 +56,31 @@ def records(scene: Scene, issue: str) -> list[tuple[str, list[dict[str, Any]]]]:
     """The run records of an issue as they lie on the disk, oldest first: folder, facts."""
     found = []
     for path in scene.box.path(f"{scene.state}/runs").glob("*/*.jsonl"):
-        facts = [json.loads(line) for line in path.read_text().split("\n") if line]
+        facts = list(facts_of(path))
         if facts[0]["run"]["issue"]["key"] == issue:
             found.append((facts[0]["run"]["dispatched_at"], path.parent.name, facts))
     return [(folder, facts) for _, folder, facts in sorted(found, key=lambda one: one[0])]
+
+
+def facts_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The facts in a record; what was torn is none."""
+    for line in filter(None, path.read_text().split("\n")):
+        with contextlib.suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
+def all_kinds(scene: Scene) -> dict[str, list[str]]:
+    """The kinds of the markers on every issue that has some, in their order."""
+    dumped = scene.box.run(PYTHON, "-c", DUMP, board_of(scene), account=scene.account)
+    kinds: dict[str, list[str]] = {}
+    for issue, body in json.loads(dumped.out):
+        kinds.setdefault(str(issue), []).extend(match[1] for match in MACHINE_LINE.finditer(body))
+    return kinds
+
+
+def add_issues(scene: Scene, count: int) -> list[str]:
+    """So many new issues; their numbers."""
+    return scene.sh(f"for n in $(seq {count}); do gtrun board add -- step-$n; done").out.split()
 
 
 def result_on_disk(scene: Scene, issue: str) -> str | None:
@@ -97,7 +126,6 @@ def board_is_locked_at_both_ends(box: Box) -> None:
         scene.idle()
         assert scene.kinds(issue) == []
         assert result_on_disk(scene, issue) == "stopped"
-        assert "2 runs" not in scene.gtrun("reconcile", check=1).out
     settles(scene, issue, "stopped")
 
 
@@ -219,20 +247,50 @@ def test_state_disk_is_full(box: Box) -> None:
 # The manager and its bus
 
 
-@pytest.mark.parametrize(("script", "signalled"), [(SLEEPS, True), (TRAPS, False)], ids=["dies", "traps"])
-def test_no_bus(script: str, signalled: bool, box: Box) -> None:  # noqa: FBT001 - a parameter of the test
+def bus_is_gone(box: Box) -> None:
     """The session bus is gone, the manager is not: a stop is told from an end, and nothing is lost."""
     scene = Scene(box)
-    issue = start(scene, script)
+    issues = [start(scene, SLEEPS), start(scene, TRAPS)]
     box.run("systemctl", "--user", "stop", "dbus.socket", "dbus.service", account=scene.account)
     scene.gtrun("reconcile")
-    assert scene.results(issue) == [None], f"results are {scene.results(issue)}"
+    for issue in issues:
+        assert scene.results(issue) == [None], f"results are {scene.results(issue)}"
+        box.run("systemctl", "--user", "stop", f"task-{issue}.service", account=scene.account)
+    scene.idle()
+    assert [result_on_disk(scene, issue) for issue in issues] == ["stopped", "stopped"]
+    assert [scene.kinds(issue) for issue in issues] == [BOTH, BOTH]
+    assert [how_on_disk(scene, issue) for issue in issues] == ["TERM", 0]
+    box.run("systemctl", "--user", "start", "dbus.socket", account=scene.account)
+
+
+def how_on_disk(scene: Scene, issue: str) -> str | int | None:
+    """The signal or the exit code in an issue's newest record."""
+    (ending,) = [fact["ending"] for fact in records(scene, issue)[-1][1] if fact["type"] == "ended"]
+    return ending.get("signal", ending.get("exit_code"))  # type: ignore[no-any-return]
+
+
+def test_bus_is_gone(box: Box) -> None:
+    bus_is_gone(box)
+
+
+def bus_is_silent(box: Box) -> None:
+    """The bus takes a connection and never answers, as when it is stopped before its socket."""
+    scene = Scene(box)
+    issue = start(scene, TRAPS)
+    buses = [pid for pid in host_processes(box, 1000) if Path(f"/proc/{pid}/comm").read_text().startswith("dbus-")]
+    assert buses
+    for pid in buses:
+        os.kill(pid, signal.SIGSTOP)
     box.run("systemctl", "--user", "stop", f"task-{issue}.service", account=scene.account)
     scene.idle()
-    assert result_on_disk(scene, issue) == "stopped"
-    assert scene.kinds(issue) == BOTH, f"markers are {scene.kinds(issue)}"
-    assert ("signal" in records(scene, issue)[-1][1][-2]["ending"]) == signalled
-    box.run("systemctl", "--user", "start", "dbus.socket", account=scene.account)
+    for pid in buses:
+        os.kill(pid, signal.SIGCONT)
+    assert result_on_disk(scene, issue) == "stopped", f"the result is {result_on_disk(scene, issue)}"
+    assert scene.kinds(issue) == BOTH
+
+
+def test_bus_is_silent(box: Box) -> None:
+    bus_is_silent(box)
 
 
 SHUTDOWNS = {
@@ -276,8 +334,12 @@ def lost_is_said_once(box: Box) -> None:
 
 def host_processes(box: Box, uid: int) -> list[int]:
     """The processes of an account's manager, by the host's numbers."""
-    procs = [path for group in box.cgroup.rglob(f"user@{uid}.service") for path in group.rglob("cgroup.procs")]
-    return [int(pid) for path in procs for pid in path.read_text().split()]
+    found = []
+    for group in box.cgroup.rglob(f"user@{uid}.service"):
+        for procs in group.rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):  # a cgroup that goes away meanwhile
+                found += [int(pid) for pid in procs.read_text().split()]
+    return found
 
 
 def test_lost_is_said_once(box: Box) -> None:
@@ -288,7 +350,7 @@ def reconcile_leaves_what_starts(box: Box) -> None:
     """A dispatcher between record and start is waited for: its run is not taken for one that has lost its unit."""
     scene = Scene(box)
     box.replace(
-        "/opt/gtrun/lib/python3*/site-packages/gtrun/reach/operations.py",
+        f"{PACKAGE}/reach/operations.py",
         "    bus = session.bus\n    wanted = transient",
         "    open(os.path.expanduser('~/held'), 'w').close()\n"
         "    while not os.path.exists(os.path.expanduser('~/go')): time.sleep(0.01)\n"
@@ -305,9 +367,9 @@ def reconcile_leaves_what_starts(box: Box) -> None:
     dispatcher.communicate(timeout=30)
     for reconciler in reconcilers:
         reconciler.communicate(timeout=60)
-    scene.appears(f"{scene.home}/ready-{issue}")
     assert dispatcher.returncode == 0
     assert scene.results(issue) == [None], f"results are {scene.results(issue)}"
+    scene.appears(f"{scene.home}/ready-{issue}")
     scene.gtrun("reconcile")
     assert scene.results(issue) == [None], f"results are {scene.results(issue)}"
     scene.gtrun("stop", issue)
@@ -347,28 +409,26 @@ def runner_killed_at_every_step(box: Box) -> None:
     scene = Scene(box)
     runner, _ = instrumented(box)
     scene.runs_shell("exit 0")
-    issues = {}
-    for step in runner:
-        issues[scene.issue(step)] = step
+    issues = dict(zip(add_issues(scene, len(runner)), runner, strict=True))
     for issue, step in issues.items():
         steps.die_at(scene, issue, step, once=True)
         scene.gtrun("dispatch", "me", issue)
     scene.idle(timeout=60)
-    died = []
+    kinds, died = all_kinds(scene), []
     for issue, step in issues.items():
         if not steps.has_died(scene, issue):
-            assert scene.results(issue) == ["success"], step
+            assert result_on_disk(scene, issue) == "success", step
             continue
         died.append(step)
-        owed = scene.runs(issue)[0]["markers_owed"]
-        assert scene.results(issue) == ["killed"], f"{step}: {scene.results(issue)}"
-        assert owed in ([], BOTH), f"{step}: owed are {owed}"
-        assert scene.kinds(issue) == owed, f"{step}: markers are {scene.kinds(issue)}"
+        owes = any(fact["type"] == "owed" for fact in records(scene, issue)[0][1])
+        assert result_on_disk(scene, issue) == "killed", f"{step}: {result_on_disk(scene, issue)}"
+        assert kinds.get(issue, []) == (BOTH if owes else []), f"{step}: markers are {kinds.get(issue)}"
         scene.gtrun("dispatch", "me", issue)
     scene.idle(timeout=60)
+    kinds = all_kinds(scene)
     for issue, step in issues.items():
-        assert scene.results(issue)[-1] == "success", step
-        assert scene.kinds(issue)[-2:] == BOTH, f"{step}: markers are {scene.kinds(issue)}"
+        assert result_on_disk(scene, issue) == "success", step
+        assert kinds[issue] in (BOTH, BOTH + BOTH), f"{step}: markers are {kinds[issue]}"
     # the two appends, the post and the fact behind it, each before and after; and before the execve
     assert len(died) >= 11, died
 
@@ -382,23 +442,23 @@ def closeouts_killed_at_every_step(box: Box) -> None:
     scene = Scene(box)
     _, closeout = instrumented(box)
     scene.runs_shell("exit 3")
-    plans = {}
-    for step in closeout:
-        for once in (True, False):
-            plans[scene.issue(step)] = (step, once)
+    both = [(step, once) for step in closeout for once in (True, False)]
+    plans = dict(zip(add_issues(scene, len(both)), both, strict=True))
     for issue, (step, once) in plans.items():
         steps.die_at(scene, issue, step, once=once)
         scene.gtrun("dispatch", "me", issue)
     scene.idle(timeout=60)
     died = [step for issue, (step, _) in plans.items() if steps.has_died(scene, issue)]
+    kinds = all_kinds(scene)
     for issue, (step, once) in plans.items():
         if once:
             assert result_on_disk(scene, issue) == "failed", f"{step}: {result_on_disk(scene, issue)}"
-            assert scene.kinds(issue) == BOTH, f"{step}: markers are {scene.kinds(issue)}"
+            assert kinds[issue] == BOTH, f"{step}: markers are {kinds[issue]}"
     scene.gtrun("reconcile")
+    kinds = all_kinds(scene)
     for issue, (step, _) in plans.items():
-        kinds, result = scene.kinds(issue), result_on_disk(scene, issue)
-        assert kinds == BOTH, f"{step}: markers are {kinds}"
+        result = result_on_disk(scene, issue)
+        assert kinds[issue] == BOTH, f"{step}: markers are {kinds[issue]}"
         # killed before the truth was written, both of them: nobody knows it any more
         assert result in {"failed", "lost"}, f"{step}: {result}"
         assert result == "failed" or "before" in step, f"{step}: {result}"
@@ -408,3 +468,125 @@ def closeouts_killed_at_every_step(box: Box) -> None:
 
 def test_closeouts_killed_at_every_step(box: Box) -> None:
     closeouts_killed_at_every_step(box)
+
+
+def second_closeout_takes_over(box: Box) -> None:
+    """The first close-out is killed before it has written anything: the second tells the truth, at once."""
+    scene = Scene(box)
+    before, *_ = steps.instrument(box, "runner/closeout.py", ["_write_ending"])
+    scene.runs_shell("exit 3")
+    issue = scene.issue()
+    steps.die_at(scene, issue, f"closeout {before}", once=True)
+    scene.gtrun("dispatch", "me", issue)
+    scene.idle()
+    assert steps.has_died(scene, issue)
+    assert result_on_disk(scene, issue) == "failed", f"the result is {result_on_disk(scene, issue)}"
+    assert scene.kinds(issue) == BOTH, f"markers are {scene.kinds(issue)}"
+
+
+def dispatcher_dies_after_the_start(box: Box) -> None:
+    """Nobody waits for the start: the run is a run like any other, and its attempt is settled later."""
+    scene = Scene(box)
+    box.replace(
+        f"{PACKAGE}/dispatch.py",
+        '        try:\n            ledger.decide(run.token, "started"',
+        '        os.kill(os.getpid(), 9)\n        try:\n            ledger.decide(run.token, "started"',
+    )
+    scene.runs_shell(SLEEPS)
+    issue = scene.issue()
+    scene.gtrun("dispatch", "me", issue, check=-signal.SIGKILL)
+    scene.appears(f"{scene.home}/ready-{issue}")
+    scene.gtrun("stop", issue)
+    assert scene.kinds(issue) == BOTH, f"markers are {scene.kinds(issue)}"
+    assert scene.results(issue) == ["stopped"]
+    assert f"settled: an attempt at issue {issue} on me" in scene.gtrun("reconcile").out
+    attempts = scene.asks("show", issue)["attempts"]
+    assert [attempt["outcome"] for attempt in attempts] == ["started"]
+
+
+def test_dispatcher_dies_after_the_start(box: Box) -> None:
+    dispatcher_dies_after_the_start(box)
+
+
+# Damaged and foreign records
+
+
+def damaged_records_hold_up_nobody(box: Box) -> None:
+    """A damaged record is moved aside with its bytes kept, and said, while a run beside it ends as it should.
+
+    So it goes for the record of a live run: its unit then ends without a truth, and the next dispatch is right.
+    """
+    scene = Scene(box)
+    owing = start(scene, SLEEPS)
+    live = start(scene, SLEEPS)
+    box.remount_read_only(board_of(scene).rpartition("/")[0])
+    scene.gtrun("stop", owing)
+    box.remount_writable(board_of(scene).rpartition("/")[0])
+    assert scene.kinds(owing) == ["started"]
+    (record,) = [path for path in box.path(f"{scene.state}/runs/open").glob("*.jsonl") if is_about(path, live)]
+    damaged = b"\0" * 100 + record.read_bytes()
+    record.write_bytes(damaged)
+    said = scene.gtrun("reconcile", check=1)
+    assert f"the run record {scene.state}/runs/open/{record.name} is damaged; its bytes are kept in " in said.err
+    (aside,) = record.parent.glob("*.corrupt-*")
+    assert aside.read_bytes() == damaged
+    assert scene.kinds(owing) == BOTH
+    assert scene.gtrun("reconcile").out == "nothing is owed\n"
+    scene.box.run("systemctl", "--user", "stop", f"task-{live}.service", account=scene.account)
+    scene.idle()
+    scene.runs_shell("exit 0")
+    scene.gtrun("dispatch", "me", live)
+    scene.idle()
+    assert scene.results(live) == ["success"]
+    assert aside.read_bytes() == damaged
+
+
+def is_about(path: Path, issue: str) -> bool:
+    """Whether a record's first line is about this issue."""
+    return bool(json.loads(path.read_text().split("\n")[0])["run"]["issue"]["key"] == issue)
+
+
+def test_damaged_records_hold_up_nobody(box: Box) -> None:
+    damaged_records_hold_up_nobody(box)
+
+
+MUTANTS = [
+    Mutant(
+        "one close-out only",
+        [Edit("systemd/transient.py", "[closeout, closeout]", "[closeout]")],
+        second_closeout_takes_over,
+        "the result is None",
+    ),
+    Mutant(
+        "record without its reserve",
+        [Edit("state/record.py", "RESERVE = 32 * 1024", "RESERVE = 0")],
+        state_disk_is_full,
+        "the result is None",
+    ),
+    Mutant(
+        "record without its lock",
+        [
+            Edit("state/record.py", "fcntl.flock(self._descriptor, fcntl.LOCK_EX)", "fcntl.LOCK_EX"),
+            Edit("files.py", "fcntl.flock(descriptor, fcntl.LOCK_EX)", "fcntl.LOCK_EX"),
+        ],
+        reconcile_leaves_what_starts,
+        r"results are \['lost'\]",
+    ),
+    Mutant(
+        "the bus asked before the manager itself",
+        [Edit("systemd/bus.py", "        if Path(private).exists():", "        if not Path(account.bus).exists():")],
+        bus_is_silent,
+        "the result is success",
+    ),
+    Mutant(
+        "no bus taken for no manager",
+        [Edit("reach/operations.py", "        session.use_private_bus()\n    lost", "        pass\n    lost")],
+        bus_is_gone,
+        r"results are \['lost'\]",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_control(mutant: Mutant) -> None:
+    print(kill(mutant))

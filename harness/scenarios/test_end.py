@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import steps
+from harness import steps, trees
 from harness.box import Box
 from harness.control import Edit, Mutant, kill
 from harness.scene import Scene
@@ -297,12 +297,31 @@ def with_own_marker(box: Box) -> None:
     assert scene.results(issue) == ["killed"]
 
 
+def trixie() -> Box:
+    """systemd 257: its KILL of a unit reaches whatever is started in the unit's cgroup later on as well."""
+    tree = trees.root_of("trixie")
+    return Box(tree=tree.path, venv=tree.venv)
+
+
 MUTANTS = [
     Mutant(
         "marker without its ID",
         [Edit("state/outbox.py", 'marker=f"{kind}:{record.run.run}",', "marker=None,")],
         with_own_marker,
         r"markers are \['started', 'started', 'finished'\]",
+    ),
+    Mutant(
+        "started intent not durable before the post",
+        [Edit("runner/run.py", "record.append(Owed(Kind.STARTED))", "record._told.learn(Owed(Kind.STARTED))")],
+        with_own_marker,
+        r"markers are \['started'\]",
+    ),
+    Mutant(
+        "no Delegate",
+        [Edit("systemd/transient.py", '("Delegate", "b", True),', "")],
+        ends(case("systemctl kill")),
+        r"markers are \['started'\]",
+        boot=trixie,
     ),
     Mutant(
         "finished marker posted by the runner",
