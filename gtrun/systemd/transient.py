@@ -28,8 +28,12 @@ def _limits(limits: Limits) -> list[Property]:
 
 
 def description(run: ResolvedRun) -> str:
-    """What `systemctl list-units` shows: agent, issue and title. A title is untrusted, so it is escaped."""
-    return f"{run.agent}: issue {run.issue.key}: {plain(shorten(run.issue.title, _TITLE_LENGTH))}"
+    """What `systemctl list-units` shows: agent, issue and title. A title is untrusted, so it is escaped.
+
+    In the unit's file, which a daemon-reload reads, a final backslash would take the next line along.
+    """
+    text = f"{run.agent}: issue {run.issue.key}: {plain(shorten(run.issue.title, _TITLE_LENGTH))}".rstrip()
+    return text[:-1] + "\\x5c" if text.endswith("\\") else text
 
 
 def properties(run: ResolvedRun, gtrun: Sequence[str], record: str) -> list[Property]:
