@@ -12,7 +12,7 @@ import msgspec
 
 from gtrun.account import Account
 from gtrun.board.local import LocalBoard
-from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, NoManager, StateError
+from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, StateError
 from gtrun.model import Ending, ResolvedRun, Result, Run
 from gtrun.names import IssueKey, RunId, Token, UnitName, encode_path, is_plain_argument, is_task_unit
 from gtrun.program import DEFAULT_PROMPT, expand_home, read_prompt, resolve
@@ -187,6 +187,13 @@ def start(session: Session, arguments: ToStart) -> StartReply:
     except BusError as error:
         if transient.is_name_taken(error):
             return StartReply(occupant=units.occupant(bus, run.unit), is_taken=True)
+        if error.is_silence:  # it may have been carried out, and then that run needs its record
+            record.close()
+            session.prepared = None
+            raise ManagerSilent(
+                f"the manager of {session.account.name} went away while it was asked for {run.unit}: {error.message}",
+                hint="it may have been started: look with `gtrun live`, then settle it with `gtrun reconcile`",
+            ) from error
         raise LaunchFailed(f"the manager of {session.account.name} refused {run.unit}: {error.message}") from error
     record.close()
     session.prepared = None

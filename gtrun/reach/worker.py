@@ -34,7 +34,8 @@ R = TypeVar("R")
 _LENGTH = struct.Struct("!I")
 _PARTING = 0.5  # seconds
 _KINDS: dict[str, type[GtrunError]] = {
-    kind.__name__: kind for kind in (BoardUnavailable, GtrunError, LaunchFailed, NoManager, Refused, StateError)
+    kind.__name__: kind
+    for kind in (BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, Refused, StateError)
 }
 
 

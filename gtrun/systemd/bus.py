@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ _SYSTEMD = b"org.freedesktop.systemd1"
 _OBJECT = b"/org/freedesktop/systemd1"
 _ADDRESS_SAFE = frozenset(b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz/.\\*")
 
+_NO_REPLY = "DBusNoReplyError"  # the binding gives some errors a class and no name
+_SUBSCRIBED = "org.freedesktop.systemd1.AlreadySubscribed"
+_REPEATS = 5
+
 Property = tuple[str, str, Any]
 """A unit property: its name, its D-Bus signature, its value with text as str."""
 
@@ -27,6 +31,11 @@ class BusError(GtrunError):
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message or name)
         self.name = name
+
+    @property
+    def is_silence(self) -> bool:
+        """Whether the manager left the bus before it answered, as it does when it re-executes itself."""
+        return self.name == _NO_REPLY
 
 
 class BusTimeout(GtrunError):
@@ -51,6 +60,20 @@ def _decoded(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, dict):
         return {_decoded(key): _decoded(item) for key, item in value.items()}
     return value
+
+
+def _repeated(call: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """The reply of a call that may be made again: a manager that re-executes itself leaves the bus for a moment.
+
+    No time has to pass in between: the bus keeps the next call until the manager is back.
+    """
+    for _ in range(_REPEATS):
+        try:
+            return call()
+        except BusError as error:
+            if not error.is_silence:
+                raise
+    return call()
 
 
 def _ignore(msg: object, error: object = None, userdata: object = None) -> None:
@@ -98,8 +121,12 @@ class Bus:
         return cls.of(account)
 
     def call(self, member: str, signature: str = "", *values: Any) -> Any:  # noqa: ANN401
-        """Call a method of the manager; returns the reply's body. Raises BusError."""
-        return self._call(_OBJECT, MANAGER, member, self._apply(signature.encode(), _encoded(values)))
+        """Call a method of the manager; returns the reply's body. Raises BusError.
+
+        It is called again if the manager re-executed itself meanwhile, so it must be one that can be.
+        """
+        arguments = self._apply(signature.encode(), _encoded(values))
+        return _repeated(lambda: self._call(_OBJECT, MANAGER, member, arguments))
 
     def call_unit(self, path: str, member: str) -> Any:  # noqa: ANN401
         """Call a method without arguments of one unit. Raises BusError."""
@@ -125,11 +152,23 @@ class Bus:
 
     def get(self, path: str, interface: bytes, name: str, signature: str) -> Any:  # noqa: ANN401
         """One property of one unit. Raises BusError."""
+
+        def once() -> Any:  # noqa: ANN401
+            arguments = (_SYSTEMD, path.encode(), interface, name.encode(), signature.encode())
+            try:
+                return _decoded(self._connection.get_property(*arguments))
+            except Exception as error:
+                raise self._translated(error) from error
+
+        return _repeated(once)
+
+    def subscribe(self) -> None:
+        """Have the manager send its signals, also if it does so already. Raises BusError."""
         try:
-            value = self._connection.get_property(_SYSTEMD, path.encode(), interface, name.encode(), signature.encode())
-        except Exception as error:
-            raise self._translated(error) from error
-        return _decoded(value)
+            self.call("Subscribe")
+        except BusError as error:
+            if error.name != _SUBSCRIBED:
+                raise
 
     def listen(self, member: str) -> None:
         """From now on the manager's signal `member` is queued for `signals`. Raises BusError."""
@@ -138,18 +177,19 @@ class Bus:
         except Exception as error:
             raise self._translated(error) from error
 
-    def signals(self, member: str, *, deadline: float | None) -> Iterator[tuple[Any, ...]]:
-        """The bodies of one signal as they come. `deadline` is on time.monotonic(); its expiry raises BusTimeout."""
+    def signals(self, *members: str, deadline: float | None) -> Iterator[tuple[Any, ...]]:
+        """The bodies of signals as they come. `deadline` is on time.monotonic(); its expiry raises BusTimeout."""
         while True:
             try:
                 message = self._connection.process()
-                if message.is_signal(MANAGER, member.encode()):
+                if any(message.is_signal(MANAGER, member.encode()) for member in members):
                     message.process_reply(False)  # noqa: FBT003 - the binding's signature
-                    yield tuple(_decoded(message.body))
+                    body = _decoded(message.body)
+                    yield tuple(body) if isinstance(body, list | tuple) else (body,)
                 elif message.is_empty():
                     left = 3600.0 if deadline is None else deadline - time.monotonic()
                     if left <= 0:
-                        raise BusTimeout(f"no {member} signal within the deadline")
+                        raise BusTimeout(f"no {members[0]} signal within the deadline")
                     self._connection.wait(int(left * 1_000_000))
             except GtrunError:
                 raise

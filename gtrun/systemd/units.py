@@ -142,12 +142,14 @@ def wait_until_gone(bus: Bus, name: UnitName, *, run: RunId | None = None, deadl
 
     False when `deadline` (time.monotonic()) came first. Raises BusError.
     """
-    bus.call("Subscribe")
+    bus.subscribe()
     bus.listen("UnitRemoved")
-    signals = bus.signals("UnitRemoved", deadline=deadline)
+    bus.listen("Reloading")
+    signals = bus.signals("UnitRemoved", "Reloading", deadline=deadline)
     while occupant_of_run(bus, name, run) is not None:
         try:
-            next(body for body in signals if body[0] == name)
+            # a unit that goes while the manager re-executes itself is told by the end of that alone: Reloading(no)
+            next(body for body in signals if body[0] == name or body[0] is False)
         except BusTimeout:
             return False
     return True

@@ -9,6 +9,7 @@ import pytest
 from harness.barrier import Barrier
 from harness.box import Box
 from harness.control import Edit, prepare
+from harness.scenarios.test_start import answer
 from harness.scene import Scene
 
 BEFORE_RESOLVE = Barrier("before-resolve", "runner/run.py", "        resolved = record.run.resolved")
@@ -40,6 +41,23 @@ def test_name_of_a_failed_unit(box: Box) -> None:
     scene = Scene(box)
     scene.sh("systemctl --user reset-failed task-1.service")
     scene.gtrun("dispatch", "me", "1", "--wait")
+
+
+def test_name_that_is_freed_in_time(box: Box) -> None:
+    """What goes away within the short wait for it is no obstacle, also not for `--wait`, which waits once more."""
+    prepare(box, [Edit("dispatch.py", "_NAME_WAIT = 2.0", "_NAME_WAIT = 15.0")])
+    scene = Scene(box)
+    scene.runs_shell("exit 4")
+    issue = scene.issue()
+    unit = f"task-{issue}.service"
+    scene.sh(
+        f"systemd-run --user -q --unit={unit} false; until systemctl --user -q is-failed {unit}; do sleep .05; done"
+    )
+    process = box.spawn("gtrun", "dispatch", "me", issue, "--wait", account=scene.account)
+    box.wait_for("the run record", lambda: bool(scene.open_records()))
+    scene.sh(f"sleep 0.5; systemctl --user reset-failed {unit}")
+    done = answer(process)
+    assert done.code == 4, f"exit code {done.code}: {done.err}"
 
 
 def test_name_of_a_masked_unit(box: Box) -> None:
