@@ -11,7 +11,7 @@ from typer._click.exceptions import ClickException, NoArgsIsHelpError
 from typer.core import TyperGroup
 
 from gtrun.cli.invocation import Invocation
-from gtrun.errors import UsageError
+from gtrun.errors import GtrunError, UsageError
 from gtrun.exits import Exit
 
 COMMANDS = {
@@ -43,6 +43,12 @@ class _Lazy(TyperGroup):
         command.name = cmd_name
         command.help = command.help or COMMANDS[cmd_name]
         return command
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # the parser would make a silent exit of it
+            raise GtrunError("interrupted", code=Exit.INTERRUPTED) from None
 
 
 app = typer.Typer(
