@@ -12,7 +12,8 @@ from harness.scenarios.test_start import answer
 from harness.scene import Scene
 from harness.trees import Suite, root_of
 
-IN_CLOSEOUT = Barrier("in-closeout", "runner/closeout.py", "        _write_ending(record, os.environ)")
+# before its own deadline begins
+IN_CLOSEOUT = Barrier("in-closeout", "runner/closeout.py", "        signal.setitimer(signal.ITIMER_REAL, allowed)")
 WAITS = "echo $$ > ~/ready; until [ -e ~/go ]; do sleep 0.05; done; rm ~/go ~/ready; exit 7"
 AGAIN = ("daemon-reload", "daemon-reexec", "daemon-reload")
 TITLE = "Mend $HOME %h; \\"
@@ -106,11 +107,11 @@ def test_dispatching_while_the_manager_re_executes_itself(box: Box) -> None:
 def main_job(box: Box) -> None:
     """Dispatch, refusal, stop, kill: what a person does on a day."""
     scene = Scene(box)
-    scene.runs_shell("echo ready > ~/ready; exec sleep 60")
+    scene.runs_shell("echo ready > ~/works; exec sleep 60")
     issue = scene.issue()
     unit = f"task-{issue}.service"
     scene.gtrun("dispatch", "me", issue)
-    scene.appears(f"{scene.home}/ready")
+    scene.appears(f"{scene.home}/works")
     scene.gtrun("dispatch", "me", issue, check=11)
     scene.gtrun("stop", issue)
     scene.gtrun("dispatch", "me", issue)
