@@ -48,8 +48,8 @@ def judge(seen: Evidence) -> Judgement:
     clean = exited and seen.exit_status == "0"
     if seen.disposed and clean:
         return Judgement(Result.DISPOSED, seen.disposed)
-    if not seen.was_executed and exited:
-        status = exitstatus.said(int(seen.exit_status)) if seen.exit_status.isdecimal() else seen.exit_status
+    if not seen.was_executed and seen.exit_code not in {"killed", "dumped"}:
+        status = exitstatus.said(int(seen.exit_status)) if seen.exit_status.isdecimal() else "none"
         return Judgement(Result.FAILED, f"not executed: {seen.service_result}, status {status}")
     if seen.gave_up:
         return Judgement(Result.FAILED, seen.gave_up)

@@ -100,6 +100,11 @@ def test_not_executed(status, said):
     assert judge(seen) == Judgement(Result.FAILED, f"not executed: exit-code, status {said}")
 
 
+def test_manager_could_not_even_fork():
+    seen = evidence("resources", "", "", NO_STOP, was_executed=False)
+    assert judge(seen) == Judgement(Result.FAILED, "not executed: resources, status none")
+
+
 @pytest.mark.parametrize(("status", "stop", "result"), [("KILL", NO_STOP, "killed"), ("TERM", STOP, "stopped")])
 def test_ended_before_its_first_fact(status, stop, result):
     assert judge(evidence("signal", "killed", status, stop, was_executed=False)).result == result
