@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -315,6 +317,31 @@ def manager_shuts_down(box: Box, shutdown: tuple[str, ...] = SHUTDOWNS["stop the
     box.run("systemctl", "start", "user@1000.service")
     for issue in issues:
         settles(scene, issue, "stopped")
+
+
+def test_box_powers_off(tmp_path: Path) -> None:
+    """The whole box goes down under two runs; what it had on its disks is read through folders held open."""
+    with Box() as box:
+        scene = Scene(box)
+        issues = [start(scene, SLEEPS), start(scene, TRAPS)]
+        held = os.open(box.path(scene.home), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            box.run("systemctl", "poweroff", check=None)
+            box.wait_for("the box to be off", lambda: not box.running, timeout=60)
+            shutil.copytree(f"/proc/self/fd/{held}/.local", tmp_path / "local")
+        finally:
+            os.close(held)
+    results = {}
+    for path in (tmp_path / "local/state/gtrun/runs").glob("*/*.jsonl"):
+        facts = list(facts_of(path))
+        results[facts[0]["run"]["issue"]["key"]] = [
+            fact["ending"]["result"] for fact in facts if fact["type"] == "ended"
+        ]
+    assert results == {issue: ["stopped"] for issue in issues}, f"results are {results}"
+    with contextlib.closing(sqlite3.connect(tmp_path / "local/share/gtrun/board/board.db")) as board:
+        bodies = board.execute("SELECT body FROM comments ORDER BY issue, id").fetchall()
+    kinds = [match[1] for (body,) in bodies for match in MACHINE_LINE.finditer(body)]
+    assert kinds == BOTH * 2, f"markers are {kinds}"
 
 
 def lost_is_said_once(box: Box) -> None:
