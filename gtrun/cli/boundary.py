@@ -1,5 +1,6 @@
 """The one place where an error becomes a message and an exit code."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,20 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
 
 
+def _is_closed(record: str) -> bool:
+    """Whether a run's record is not among the open ones any more: the first of a unit's two close-outs has done it all.
+
+    The unit's name is free only when the second is over, so that one does not first import what it will not need.
+    """
+    from gtrun.names import decode_path  # noqa: PLC0415
+
+    try:
+        os.stat(decode_path(record))  # noqa: PTH116
+    except OSError as error:
+        return error.errno == errno.ENOENT
+    return False
+
+
 def complain(error: GtrunError) -> None:
     """An error on stderr: what, and what to do."""
     for line in error.message.split("\n"):  # a configuration has one for each mistake
@@ -67,6 +82,8 @@ def _command(arguments: Sequence[str]) -> int:
 
             return run(record)
         case ["closeout", record]:
+            if _is_closed(record):
+                return Exit.DONE
             from gtrun.runner.closeout import closeout  # noqa: PLC0415
 
             return closeout(record)
