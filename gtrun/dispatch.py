@@ -15,8 +15,8 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from gtrun import alive
@@ -43,8 +43,7 @@ Say = Callable[[str], None]
 """Where warnings go: one line each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """Who wants which issue run by which agent. `environment` holds the hatches (DISPATCH_…, GTRUN_BACKEND)."""
 
     target: str
@@ -53,8 +52,7 @@ class Request:
     environment: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """A run that the manager has started. `launched.ending` is set if it has ended already."""
 
     run: ResolvedRun

@@ -7,8 +7,9 @@ by the runner, with the run's ID, for the real thing.
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gtrun.errors import LaunchFailed
 from gtrun.model import ResolvedRun
@@ -30,8 +31,7 @@ _PROMPT_MAX = 16 * 1024 * 1024
 _DROPPED = ("PYTHONPATH", "PYTHONHOME")
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """Ready for execve(2). `stdin` is None for a command that names its prompt in an argument."""
 
     path: str

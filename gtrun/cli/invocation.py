@@ -1,15 +1,15 @@
 """What every command is given besides its own arguments."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gtrun.account import Account, own
 from gtrun.config import Fleet, load
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True):
     """The environment and the global options of one command line."""
 
     environment: Mapping[str, str]

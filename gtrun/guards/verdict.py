@@ -1,7 +1,8 @@
 """What a guard is asked, and what it answers."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from gtrun.exits import Exit
 from gtrun.model import Comment, Issue
@@ -9,13 +10,11 @@ from gtrun.names import IssueKey
 from gtrun.systemd.units import UnitState
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """Nothing speaks against it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     """It must not be started, and why; `code` is the exit code that says so."""
 
     reason: str
@@ -23,8 +22,7 @@ class Refuse:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(msgspec.Struct, frozen=True):
     """The guard could not tell, and why."""
 
     reason: str
@@ -33,8 +31,7 @@ class Open:
 Verdict = Pass | Refuse | Open
 
 
-@dataclass(frozen=True, slots=True)
-class BoardView:
+class BoardView(msgspec.Struct, frozen=True):
     """What the board said about the issue: one reading for all who ask. `problem` is set if it did not answer."""
 
     issue: Issue | None = None
@@ -42,8 +39,7 @@ class BoardView:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One dispatch as the guards see it. `board` and `units` are asked when a guard needs them."""
 
     issue: IssueKey

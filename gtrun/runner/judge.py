@@ -1,6 +1,6 @@
 """How a run ended, judged from what systemd says about its main process. Pure."""
 
-from dataclasses import dataclass
+import msgspec
 
 from gtrun.model import Result
 from gtrun.systemd import exitstatus
@@ -9,8 +9,7 @@ from gtrun.systemd import exitstatus
 _OWN_SIGNALS = frozenset({"ABRT", "BUS", "FPE", "ILL", "PIPE", "SEGV", "SYS", "TRAP", "XCPU", "XFSZ"})
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """What the close-out knows.
 
     `service_result`, `exit_code` and `exit_status` are $SERVICE_RESULT, $EXIT_CODE and $EXIT_STATUS of
@@ -30,8 +29,7 @@ class Evidence:
     limit_reached: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     """The result, with its reason in words where there is one."""
 
     result: Result

@@ -17,7 +17,6 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -124,8 +123,7 @@ def create(state: str, run: ResolvedRun) -> "Record":
     return Record(path, descriptor)
 
 
-@dataclass(slots=True)
-class Told:
+class Told(msgspec.Struct):
     """What a record's facts tell: the run, why the runner gave up, and why it was disposed (empty: it did not)."""
 
     run: Run
