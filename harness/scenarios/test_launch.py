@@ -153,7 +153,7 @@ def test_manager_refuses_the_unit(box: Box) -> None:
 def test_program_that_fails_at_once_is_a_run(box: Box) -> None:
     scene = Scene(box)
     scene.configure('[run]\ncommand = ["false"]\n')
-    for _ in range(5):
+    for _ in range(3):
         issue = scene.issue()
         scene.gtrun("dispatch", "me", issue)
         scene.ends(issue)

@@ -18,7 +18,7 @@ from harness.scene import Scene
 WORKS = "echo ready > ~/ready; exec sleep 60"
 WAITS = "until [ -e ~/go ]; do sleep 0.05; done"
 BEFORE_START = Barrier("before-start", "dispatch.py", '    """Steps 5 to 8. Raises with nothing left behind."""')
-MANY = 40  # failing runs: 500 take minutes of two processors, and show nothing that these do not
+MANY = 25  # failing runs: 500 take minutes of two processors, and show nothing that these do not
 
 
 def answer(process: subprocess.Popen[bytes]) -> Completed:
