@@ -54,8 +54,10 @@ def stream(argv: Sequence[str], *, until: int | None = None) -> Iterator[bytes]:
 
     When descriptor `until` becomes readable, what is still on its way is given, then it ends as well.
     """
-    # sh leaves its child running when its parent is interrupted, so this one is subprocess's
-    with subprocess.Popen(argv, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
+    # sh leaves its child running when its parent is interrupted, so this one is subprocess's; and one that follows a
+    # quiet journal would outlive a parent that was killed (prctl(2), PR_SET_PDEATHSIG)
+    tied = ["setpriv", "--pdeathsig=TERM", "--", *argv]
+    with subprocess.Popen(tied, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
         try:
             yield from _lines(child.stdout.fileno() if child.stdout else -1, until)
         finally:

@@ -7,6 +7,8 @@ it before it opens anything of that account. Requests and replies are JSON, deco
 not be able to hand its parent anything else.
 """
 
+import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -15,7 +17,7 @@ import struct
 import sys
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -71,6 +73,7 @@ class Worker:
             _serve(theirs)
         theirs.close()
         self._socket = ours
+        self._seconds: float | None = None
         self.account: Account | None = None
 
     def __enter__(self) -> typing.Self:
@@ -116,6 +119,7 @@ class Worker:
 
     def ask(self, operation: Callable[["Session", A], R], arguments: A, *, seconds: float | None) -> None:
         """The first half of `call`: several workers can be asked before the first has answered."""
+        self._seconds = seconds
         request = _Request(operation.__name__, msgspec.Raw(msgspec.json.encode(arguments)), seconds or 0.0)
         self._send(msgspec.json.encode(request))
 
@@ -126,7 +130,7 @@ class Worker:
         except TimeoutError:
             self.close()
             raise ManagerSilent(
-                f"the user manager of {self._who} did not answer within {seconds:g} s",
+                f"the user manager of {self._who} did not answer within {self._seconds:g} s",
                 hint="what was asked may still happen: look with `gtrun live`",
             ) from None
         reply = msgspec.json.decode(data, type=_Reply)
@@ -203,13 +207,37 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
 def _answer_all(connection: socket.socket, session: "Session") -> None:
     try:
         while (request := _next(connection)) is not None:
-            reply = msgspec.json.encode(_answer(session, msgspec.json.decode(request, type=_Request)))
+            asked = msgspec.json.decode(request, type=_Request)
+            if asked.seconds:
+                answer = _answer(session, asked)
+            else:
+                with _ended_by_hangup(connection):
+                    answer = _answer(session, asked)
+            reply = msgspec.json.encode(answer)
             connection.sendall(_LENGTH.pack(len(reply)) + reply)
     except (BrokenPipeError, ConnectionResetError):
         pass  # our parent hung up while we worked
     finally:
         if session.prepared is not None:  # the parent was interrupted or killed before it asked for the start
             session.prepared.discard()
+
+
+@contextlib.contextmanager
+def _ended_by_hangup(connection: socket.socket) -> Iterator[None]:
+    """A wait without a deadline ends with the parent, also one that was killed.
+
+    The wait is the binding's, so the kernel has to end it: by SIGIO, whose default is that (fcntl(2), O_ASYNC).
+    Raises ConnectionResetError if the parent is gone already.
+    """
+    flags = fcntl.fcntl(connection, fcntl.F_GETFL)
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)
+    if select.select([connection], [], [], 0)[0]:
+        raise ConnectionResetError
+    try:
+        yield
+    finally:
+        fcntl.fcntl(connection, fcntl.F_SETFL, flags)
 
 
 def _next(connection: socket.socket) -> bytes | None:
