@@ -1,41 +1,47 @@
 """Dispatch one issue to one agent: the protocol.
 
 1.  Board guard (13): is the issue work? A board that does not answer lets the run proceed.
-2.  Quota guard (9): its place is between the two.
+2.  Quota guard (9): is the agent's entitlement used up?
 3.  Duplicate guard (11): is a unit of this issue live on this agent?
 4.  The attempt is durable in the ledger, with what the guards said.
 5.  The run record is durable in the agent's account: all that runner and close-out need, and room for the truth.
-6.  The fleet claim (14): its lock is to be held from before a probe of every agent until step 7 is done.
-7.  StartTransientUnit of `task-<issue>.service`. The name is the mutex: if it is taken, a live unit is a refusal
-    (11), and anything else gets a short while to go away, then is named as what it is (1).
+6.  The claim lock, and under it the fleet claim (14): is a unit of this issue live on any agent?
+7.  Still under the lock, StartTransientUnit of `task-<issue>.service`. The name is the mutex of this one agent: if it
+    is taken, a live unit is a refusal (11), and anything else gets a short while to go away, then is named (1).
 8.  The start job's result, by signal: what could not be executed is a failed launch (1); the rest is a run.
 9.  The outcome is in the ledger.
 """
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from gtrun import alive
-from gtrun.account import Account, lingers, named
+from gtrun.account import Account, lingers
 from gtrun.board.local import LocalBoard
 from gtrun.config import Agent, Fleet
 from gtrun.errors import BoardUnavailable, ConfigError, GtrunError, LaunchFailed, ManagerSilent, Refused, StateError
 from gtrun.exits import Exit
-from gtrun.guards import ORDER, Open, Question, Refuse, duplicate
-from gtrun.guards.verdict import BoardView
+from gtrun.guards import CLAIM, ORDER, Guard, Open, Question, Refuse, duplicate
+from gtrun.guards.verdict import BoardView, FleetView
 from gtrun.model import Issue, ResolvedRun
 from gtrun.names import IssueKey, Token, UnitName, duplicate_number, identifier, unit_name, unit_names
+from gtrun.quota import QuotaFile
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
-from gtrun.reach.operations import Launched, Prepared
-from gtrun.state.ledger import Attempt, Ledger
+from gtrun.reach.operations import Launched, Prepared, StartReply
+from gtrun.state import claim as claim_lock
+from gtrun.state.claim import Claim
+from gtrun.state.ledger import Attempt, Ledger, Verdicts
+from gtrun.survey import Team, enlisted
 from gtrun.systemd.units import UnitState, is_live
 
 _BOARD_WAIT = 3.0
+_PROBE_WAIT = 5.0
 _NAME_WAIT = 2.0
 _JOB_WAIT = 90.0
 
@@ -65,26 +71,28 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
     Raises Refused (9, 11, 13, 14), LaunchFailed (1), NoManager (69), ConfigError (78), StateError (1): in each nothing
     of ours is left running. ManagerSilent (69) says that it may have been started.
     """
-    agent, account = dispatchable(fleet, request)
-    worker.act_as(account)
-    question, issue = _question(fleet, request, worker)
-    attempt = Attempt(
-        token=Token(os.urandom(16).hex()), at=time.time(), by=request.caller.name, dispatcher=alive.this_process(),
-        issue=request.issue, agent=agent.name, account=account.name, unit=unit_name(request.issue),
-    )  # fmt: skip
-    with Ledger(request.caller.state) as ledger:
+    agent = dispatchable(fleet, request)
+    with enlisted(fleet, request.caller, agent, worker) as team, Ledger(request.caller.state) as ledger:
         if ledger.moved_aside:
             say(f"the ledger was damaged: its bytes are kept in {ledger.moved_aside}, and a new one was begun")
-        verdicts, refusal = _ask_guards(question, say)
-        attempt = replace(attempt, verdicts=tuple(verdicts))
+        asked = Asked(fleet, request, team)
+        attempt = Attempt(
+            token=Token(os.urandom(16).hex()), at=time.time(), by=request.caller.name, dispatcher=alive.this_process(),
+            issue=request.issue, agent=agent.name, account=team.account.name, unit=unit_name(request.issue),
+        )  # fmt: skip
+        verdicts, refusal = ask(ORDER, asked.question, say)
         if refusal is not None:
-            ledger.begin(replace(attempt, outcome="refused", code=refusal.code, reason=refusal.reason))
+            ledger.begin(replace(attempt, outcome="refused", code=refusal.code, reason=refusal.reason), verdicts)
             raise _refused(refusal)
-        _warn_of_linger(account, say)
-        run = resolved(fleet, agent, request, attempt.token, issue(), _free_name(question))
-        ledger.begin(replace(attempt, unit=run.unit))
+        if not lingers(team.account):
+            say(f"warning: {team.account.name} does not linger, so its last logout ends the run")
+            say(f"hint: loginctl enable-linger {team.account.name}")
+        run = resolved(fleet, agent, request, attempt.token, asked.issue())
+        ledger.begin(replace(attempt, unit=run.unit), verdicts)
+        claim, verdicts = Claim(), []
         try:
-            started = _start(fleet, agent, question, worker, run)
+            run, reply = _claim_and_start(fleet, agent, run, asked, claim, verdicts, say)
+            launched = _await_start(asked, run, reply)
         except ManagerSilent:
             raise  # it may have been started: the attempt stays without an outcome until somebody has looked
         except KeyboardInterrupt:
@@ -95,21 +103,36 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             ) from None
         except GtrunError as error:
             what = "refused" if isinstance(error, Refused) else "failed"
-            ledger.decide(run.token, what, code=error.code, reason=error.message)
+            ledger.decide(run.token, what, code=error.code, reason=error.message, claim=claim, verdicts=verdicts)
             raise
         try:
-            ledger.decide(run.token, "started", code=Exit.DONE, run=started.launched.run)
+            ledger.decide(
+                run.token, "started", code=Exit.DONE, run=launched.run, unit=run.unit, claim=claim, verdicts=verdicts
+            )
         except StateError as error:
             say(f"warning: it was started, but {error.message}")
-    for key in started.launched.not_in_force:
-        say(f"warning: limits.{key} is not in force: its controller is not delegated to the manager of {account.name}")
-    return started
+    for key in launched.not_in_force:
+        say(f"warning: limits.{key} is not in force: its controller is not delegated to the manager of {agent.name}")
+    return Started(run, launched)
 
 
-def _ask_guards(question: Question, say: Say) -> tuple[list[tuple[str, str, str]], Refuse | None]:
+def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepared:
+    """What `dispatch` would start, with every guard and check, and nothing written. Raises as `dispatch` does."""
+    agent = dispatchable(fleet, request)
+    with enlisted(fleet, request.caller, agent, worker) as team:
+        asked = Asked(fleet, request, team)
+        _, refusal = ask((*ORDER, CLAIM), asked.question, say)
+        if refusal is not None:
+            raise _refused(refusal)
+        run = resolved(fleet, agent, request, Token("0" * 32), asked.issue())
+        run = replace(run, unit=_free_name(asked.question, asked.units()))
+        return team.target.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=False))
+
+
+def ask(guards: Iterable[Guard], question: Question, say: Say) -> tuple[Verdicts, Refuse | None]:
     """Each guard in its order: what they said other than pass, as (guard, verdict, reason), and the first refusal."""
-    verdicts: list[tuple[str, str, str]] = []
-    for name, check in ORDER:
+    verdicts: Verdicts = []
+    for name, check in guards:
         match check(question):
             case Refuse() as refusal:
                 return [*verdicts, (name, "refuse", refusal.reason)], refusal
@@ -119,26 +142,8 @@ def _ask_guards(question: Question, say: Say) -> tuple[list[tuple[str, str, str]
     return verdicts, None
 
 
-def _warn_of_linger(account: Account, say: Say) -> None:
-    if not lingers(account):
-        say(f"warning: {account.name} does not linger, so its last logout ends the run")
-        say(f"hint: loginctl enable-linger {account.name}")
-
-
-def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepared:
-    """What `dispatch` would start, with every guard and check, and nothing written. Raises as `dispatch` does."""
-    agent, account = dispatchable(fleet, request)
-    worker.act_as(account)
-    question, issue = _question(fleet, request, worker)
-    _, refusal = _ask_guards(question, say)
-    if refusal is not None:
-        raise _refused(refusal)
-    run = resolved(fleet, agent, request, Token("0" * 32), issue(), _free_name(question))
-    return worker.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=False))
-
-
-def dispatchable(fleet: Fleet, request: Request) -> tuple[Agent, Account]:
-    """The agent that was named, if it can be given work, and its account. Raises UsageError, ConfigError."""
+def dispatchable(fleet: Fleet, request: Request) -> Agent:
+    """The agent that was named, if it can be given work. Raises UsageError, ConfigError."""
     agent = fleet.agent(request.target)
     where = fleet.source or "fleet.toml"
     if fleet.rigs[agent.rig].host is not None:
@@ -151,34 +156,57 @@ def dispatchable(fleet: Fleet, request: Request) -> tuple[Agent, Account]:
             f"agent {agent.name} has no command to run",
             hint=f"set [run] command in {where} (write one with: gtrun init)",
         )
-    return agent, account_of(agent, request.caller)
+    return agent
 
 
-def account_of(agent: Agent, caller: Account) -> Account:
-    """The account that an agent is. Raises ConfigError if there is none of that name."""
-    return caller if agent.account in {None, caller.name} else named(str(agent.account))
+class Asked:
+    """The answers that the guards ask for, each fetched when it is first needed."""
 
+    def __init__(self, fleet: Fleet, request: Request, team: Team) -> None:
+        """Nothing is asked yet."""
+        self._fleet = fleet
+        self._request = request
+        self.team = team
+        self._board: BoardView | None = None
+        self._probe: FleetView | None = None
+        self.question = Question(
+            issue=request.issue,
+            agent=request.target,
+            environment=request.environment,
+            terminal_labels=fleet.board.terminal_labels,
+            terminal_glyphs=fleet.board.terminal_glyphs,
+            now=time.time(),
+            board=self.board,
+            quota=self._quota,
+            units=self.units,
+            fleet=self.probe,
+        )
 
-def _question(fleet: Fleet, request: Request, worker: Worker) -> tuple[Question, Callable[[], Issue]]:
-    """What the guards ask, answered once however many ask; and the issue as far as the board tells it."""
-    views: list[BoardView] = []
-    listed: list[list[UnitState]] = []
+    def board(self) -> BoardView:
+        """One reading of the board for all who ask."""
+        if self._board is None:
+            self._board = _view(self._fleet, self._request.issue)
+        return self._board
 
-    def board() -> BoardView:
-        if not views:
-            views.append(_view(fleet, request.issue))
-        return views[0]
+    def issue(self) -> Issue:
+        """The issue as far as the board tells it."""
+        return self.board().issue or Issue(key=self._request.issue, title="(the board did not answer)")
 
-    def units() -> list[UnitState]:
-        if not listed:
-            listed.append(worker.call(at_agent.list_units, at_agent.Patterns(unit_names(request.issue))))
-        return listed[0]
+    def _quota(self) -> QuotaFile:
+        return self.team.target.call(at_agent.read_quota, at_agent.Nothing())
 
-    question = Question(
-        request.issue, request.target, request.environment, fleet.board.terminal_labels, fleet.board.terminal_glyphs,
-        board, units,
-    )  # fmt: skip
-    return question, lambda: board().issue or Issue(key=request.issue, title="(the board did not answer)")
+    def units(self) -> list[UnitState]:
+        """The issue's units on the agent itself, as of the last probe. Raises NoManager: without one nothing starts."""
+        if self._probe is None:
+            self.probe()
+        return list(self._probe.units[self._request.target]) if self._probe else []
+
+    def probe(self, problem: str = "") -> FleetView:
+        """Ask every agent that answers for the issue's units, at once; `problem` is passed on. Raises NoManager."""
+        patterns = at_agent.Patterns(unit_names(self._request.issue))
+        units = self.team.ask_all(at_agent.list_units, patterns, seconds=_PROBE_WAIT)
+        self._probe = FleetView(units, self.team.silent, problem)
+        return self._probe
 
 
 def _view(fleet: Fleet, key: IssueKey) -> BoardView:
@@ -191,20 +219,21 @@ def _view(fleet: Fleet, key: IssueKey) -> BoardView:
 
 
 def _refused(refusal: Refuse) -> Refused:
-    return Refused(f"refused: {refusal.reason}", hint=refusal.hint, code=refusal.code)
+    return Refused(refusal.reason, hint=refusal.hint, code=refusal.code)
 
 
-def _free_name(question: Question) -> UnitName:
+def _free_name(question: Question, units: Iterable[UnitState]) -> UnitName:
     """The issue's one name; with the hatch, and something live, the first free number behind it."""
     if not duplicate.allowed(question):
         return unit_name(question.issue)
-    taken = {duplicate_number(unit.name) for unit in question.units() if is_live(unit)}
+    taken = {duplicate_number(unit.name) for unit in units if is_live(unit)}
     return unit_name(question.issue, duplicate=next(n for n in range(len(taken) + 1) if n not in taken))
 
 
-def resolved(fleet: Fleet, agent: Agent, request: Request, token: Token, issue: Issue, unit: UnitName) -> ResolvedRun:
+def resolved(fleet: Fleet, agent: Agent, request: Request, token: Token, issue: Issue) -> ResolvedRun:
     """The run, but for what only the agent's account can tell: its home and its prompt template."""
     profile = agent.run
+    unit = unit_name(issue.key)
     return ResolvedRun(
         token=token,
         agent=agent.name,
@@ -230,34 +259,63 @@ def resolved(fleet: Fleet, agent: Agent, request: Request, token: Token, issue: 
     )
 
 
-def _start(fleet: Fleet, agent: Agent, question: Question, worker: Worker, run: ResolvedRun) -> Started:
-    """Steps 5 to 8. Raises with nothing left behind."""
-    run = worker.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=True)).run
-    override = fleet.rigs[agent.rig].gtrun
-    wanted = at_agent.ToStart([override] if override else [])
+def _claim_and_start(
+    fleet: Fleet, agent: Agent, run: ResolvedRun, asked: Asked, claim: Claim, verdicts: Verdicts, say: Say
+) -> tuple[ResolvedRun, StartReply]:
+    """Steps 5 to 7. Raises with nothing left behind; `claim` and `verdicts` tell what happened, also then."""
+    worker = asked.team.target
+
+    def prepared(run: ResolvedRun) -> ResolvedRun:
+        return worker.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=True)).run
+
+    run = prepared(replace(run, unit=_free_name(asked.question, asked.units())))
     try:
-        reply = worker.call(at_agent.start, wanted)
-        if reply.is_taken:
-            _refuse_live(question, reply.occupant)
-            left = worker.call(at_agent.wait_until_free, at_agent.Name(run.unit, _NAME_WAIT))
-            if left is None:
-                reply = worker.call(at_agent.start, wanted)
-            if reply.is_taken:
-                _refuse_live(question, left or reply.occupant)
-                raise _occupied(agent, run.unit, left or reply.occupant)
+        with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim):
+            asked.probe(claim.problem)
+            said, refusal = ask([CLAIM], asked.question, say)
+            verdicts += said
+            if refusal is not None:
+                raise _refused(refusal)
+            free = _free_name(asked.question, asked.units())
+            if free != run.unit:  # only with the hatch: somebody took the number meanwhile
+                worker.call(at_agent.discard, at_agent.Nothing())
+                run = prepared(replace(run, unit=free))
+            return run, _start(fleet, agent, asked, run.unit)
     except ManagerSilent:
         raise
     except GtrunError:
         worker.call(at_agent.discard, at_agent.Nothing())
         raise
+
+
+def _start(fleet: Fleet, agent: Agent, asked: Asked, unit: UnitName) -> StartReply:
+    """Step 7: the name is given away once. Raises Refused (11) and LaunchFailed."""
+    worker = asked.team.target
+    override = fleet.rigs[agent.rig].gtrun
+    wanted = at_agent.ToStart([override] if override else [])
+    reply = worker.call(at_agent.start, wanted)
+    if not reply.is_taken:
+        return reply
+    _refuse_live(asked.question, reply.occupant)
+    left = worker.call(at_agent.wait_until_free, at_agent.Name(unit, _NAME_WAIT))
+    if left is None:
+        reply = worker.call(at_agent.start, wanted)
+        if not reply.is_taken:
+            return reply
+    _refuse_live(asked.question, left or reply.occupant)
+    raise _occupied(agent, unit, left or reply.occupant)
+
+
+def _await_start(asked: Asked, run: ResolvedRun, reply: StartReply) -> Launched:
+    """Step 8. Raises LaunchFailed, and ManagerSilent for whatever keeps us from hearing what came of it."""
     waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)
     try:
-        return Started(run, worker.call(at_agent.await_start, waited, seconds=_JOB_WAIT + 5))
+        return asked.team.target.call(at_agent.await_start, waited, seconds=_JOB_WAIT + 5)
     except LaunchFailed:
         raise
-    except GtrunError as error:  # the manager has the unit: whatever kept us from hearing of it undoes nothing
+    except GtrunError as error:  # the manager has the unit: that is not undone
         raise ManagerSilent(
-            f"{run.unit} was asked for on {agent.name}, and what came of it is not known: {error.message}",
+            f"{run.unit} was asked for on {run.agent}, and what came of it is not known: {error.message}",
             hint="look with `gtrun live`, then settle it with `gtrun reconcile`",
         ) from error
 

@@ -17,6 +17,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # words, values and names: no room here knows of systemd, a board or a configuration
     "base": (
         "exits", "errors", "text", "measures", "names", "model", "markers", "placeholders", "account", "files", "alive",
+        "quota",
     ),
     # what people wrote in fleet.toml; programs of others
     "edge": ("config", "process"),
@@ -38,7 +39,7 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "subprocess": ("process",),
     "typer": ("cli.app", "cli.commands"),  # 32 ms: `run`, `closeout` and a plain dispatch do without
     "rich": ("cli.output",),
-    "os.fork": ("reach.worker",),
+    "os.fork": ("reach.worker", "state.claim"),
     "os.execve": ("runner.run",),
 }
 
@@ -151,7 +152,7 @@ def test_every_floor_is_lived_in():
         ({"cli.commands.ps": "from gtrun.cli.commands.live import x"}, "imports another command: cli.commands.live"),
         ({"reach.worker": "import pystemd.dbuslib"}, "uses pystemd.dbuslib, which is for ('systemd',)"),
         ({"looking": "def f():\n  import subprocess"}, "uses subprocess, which is for ('process',)"),
-        ({"state.ledger": "import os\nos.fork()"}, "uses os.fork, which is for ('reach.worker',)"),
+        ({"state.ledger": "import os\nos.fork()"}, "uses os.fork, which is for ('reach.worker', 'state.claim')"),
         ({"looking": "import os as o\no.execve('x')"}, "uses os.execve, which is for ('runner.run',)"),
         ({"runner.run": "import os\nos.execvp('x')"}, "uses os.execvp, which has no place here"),
         ({"looking": "from os import system"}, "uses os.system, which has no place here"),

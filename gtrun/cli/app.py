@@ -21,6 +21,8 @@ COMMANDS = {
     "show": "The history of an issue: attempts, refusals, runs, results.",
     "logs": "What one run did.",
     "stop": "Stop the whole run and close it out.",
+    "quota": "Which agents' quotas are used up; set and clear it by hand.",
+    "preflight": "Would a dispatch be refused?",
     "reconcile": "Close out runs that ended without a close-out, post the markers still owed.",
     "board": "The local board: add, list, show, comment, label, close, reopen.",
     "init": "Write a commented fleet.toml.",

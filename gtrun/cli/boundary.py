@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gtrun.errors import GtrunError
+from gtrun.errors import GtrunError, Refused
 from gtrun.exits import Exit
 from gtrun.text import plain
 
@@ -67,7 +67,8 @@ def _is_closed(record: str) -> bool:
 
 def complain(error: GtrunError) -> None:
     """An error on stderr: what, and what to do."""
-    for line in error.message.split("\n"):  # a configuration has one for each mistake
+    told = f"refused: {error.message}" if isinstance(error, Refused) else error.message
+    for line in told.split("\n"):
         print(f"gtrun: {plain(line)}", file=sys.stderr)
     if error.hint:
         print(f"gtrun: hint: {plain(error.hint)}", file=sys.stderr)

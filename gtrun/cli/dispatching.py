@@ -24,7 +24,7 @@ def dispatch(
     """Dispatch, say what was started, and with `wait` return the run's own code."""
     key = parse_issue(issue)
     # forked first: it imports the D-Bus binding while the configuration, the board and the ledger are read here
-    with Worker() as worker:
+    with Worker.start() as worker:
         request = Request(target, key, invocation.caller(), invocation.environment)
         fleet = invocation.fleet()
         if dry_run:

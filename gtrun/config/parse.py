@@ -5,7 +5,7 @@ import tomllib
 from typing import Any
 
 from gtrun.config import values
-from gtrun.config.schema import DEFAULT_AGENT, DEFAULT_RIG, Agent, BoardConfig, Fleet, Rig, RunProfile
+from gtrun.config.schema import DEFAULT_AGENT, DEFAULT_RIG, Agent, BoardConfig, ClaimConfig, Fleet, Rig, RunProfile
 from gtrun.config.shapes import Keys, Named, read
 from gtrun.errors import ConfigError
 from gtrun.model import Limits
@@ -46,6 +46,7 @@ FLEET = Keys(
             },
             planned=frozenset({"repo", "api", "ready_label", "token_file", "trusted"}),
         ),
+        "claim": Keys({"lock": values.path, "wait": values.duration}, planned=frozenset({"host"})),
         "run": _RUN,
         "rigs": Named(
             values.name,
@@ -59,15 +60,15 @@ FLEET = Keys(
             ),
         ),
     },
-    planned=frozenset({"claim"}),
+    planned=frozenset(),
 )
 """Every key of a fleet.toml."""
 
 
-def parse(data: bytes, source: str, *, caller: str, home: str, board: str) -> Fleet:
+def parse(data: bytes, source: str, *, caller: str, home: str, board: str, lock: str) -> Fleet:
     """The fleet that a file describes. Raises ConfigError with one line for each mistake.
 
-    `caller` and `home` are the account that dispatches; `board` is the path where the file names none.
+    `caller` and `home` are the account that dispatches; `board` and `lock` are the paths where the file names none.
     """
     wrong: list[str] = []
     tree = read(FLEET, _toml(data, source), wrong)
@@ -82,9 +83,11 @@ def parse(data: bytes, source: str, *, caller: str, home: str, board: str) -> Fl
     _check_names(agents, rigs, wrong)
     _check_accounts(agents, rigs, caller, wrong)
     _raise(wrong, source)
-    place = tree.get("board", {}).pop("path", board)
-    place = home + place.removeprefix("~") if place.startswith("~") else place
-    return Fleet(source=source, board=BoardConfig(path=place, **tree.get("board", {})), rigs=rigs, agents=agents)
+    where = {"path": board, **tree.get("board", {})}
+    claim = {"lock": lock, **tree.get("claim", {})}
+    for table, key in ((where, "path"), (claim, "lock")):
+        table[key] = home + table[key].removeprefix("~") if table[key].startswith("~") else table[key]
+    return Fleet(source=source, board=BoardConfig(**where), claim=ClaimConfig(**claim), rigs=rigs, agents=agents)
 
 
 def _toml(data: bytes, source: str) -> dict[str, Any]:

@@ -21,6 +21,13 @@ class BoardConfig(msgspec.Struct, frozen=True, kw_only=True):
     terminal_glyphs: tuple[str, ...] = ("✅", "⛔")
 
 
+class ClaimConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The claim lock: an absolute path, and how long it is waited for, in seconds."""
+
+    lock: str
+    wait: float = 20.0
+
+
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
     """A box. `gtrun` is what its units execute (None: this installation); `host` is None for this box."""
 
@@ -62,6 +69,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str | None
     board: BoardConfig
+    claim: ClaimConfig
     rigs: dict[str, Rig]
     agents: dict[str, Agent]
 

@@ -5,7 +5,7 @@ import pwd
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gtrun.config.schema import DEFAULT_AGENT, DEFAULT_RIG, Agent, BoardConfig, Fleet, Rig
+from gtrun.config.schema import DEFAULT_AGENT, DEFAULT_RIG, Agent, BoardConfig, ClaimConfig, Fleet, Rig
 from gtrun.errors import ConfigError
 
 SYSTEM = Path("/etc/gtrun/fleet.toml")
@@ -19,11 +19,13 @@ def load(environment: Mapping[str, str], explicit: Path | None) -> Fleet:
     """
     entry = _caller()
     board = str(_base(environment, "XDG_DATA_HOME", entry.pw_dir, ".local/share") / "gtrun/board/board.db")
+    lock = str(_base(environment, "XDG_STATE_HOME", entry.pw_dir, ".local/state") / "gtrun/claim.lock")
     path = find(environment, explicit)
     if path is None:
         return Fleet(
             source=None,
             board=BoardConfig(path=board),
+            claim=ClaimConfig(lock=lock),
             rigs={DEFAULT_RIG: Rig(name=DEFAULT_RIG)},
             agents={DEFAULT_AGENT: Agent(name=DEFAULT_AGENT, rig=DEFAULT_RIG)},
         )
@@ -31,7 +33,7 @@ def load(environment: Mapping[str, str], explicit: Path | None) -> Fleet:
     from gtrun.config.trust import read_trusted  # noqa: PLC0415
 
     data = read_trusted(path, os.geteuid())
-    return parse(data, str(path), caller=entry.pw_name, home=entry.pw_dir, board=board)
+    return parse(data, str(path), caller=entry.pw_name, home=entry.pw_dir, board=board, lock=lock)
 
 
 def find(environment: Mapping[str, str], explicit: Path | None) -> Path | None:

@@ -3,13 +3,22 @@
 *Open* means that the guard could not tell. The run then proceeds, and that is said and counted: a false block stops the
 fleet, which is worse than a wasted run. No guard writes to the issue: a refusal must not look like a terminal mark.
 
-Order for a named issue: board (13), quota (9), duplicate (11), fleet claim (14). This version has the first and the
-third; a new guard is a module here with one function `check(question) -> Verdict`, and a name in `ORDER`.
+Order for a named issue: board (13), quota (9), duplicate (11), then under the claim lock the fleet claim (14). A new
+guard is a module here with one function `check(question) -> Verdict`, and a name in `ORDER`.
 """
 
-from gtrun.guards import board, duplicate
+from collections.abc import Callable
+
+from gtrun.guards import board, claim, duplicate, quota
 from gtrun.guards.verdict import Open, Pass, Question, Refuse, Verdict
 
-ORDER = (("board", board.check), ("duplicate", duplicate.check))
+Guard = tuple[str, Callable[[Question], Verdict]]
+"""A guard's name and its check."""
 
-__all__ = ["ORDER", "Open", "Pass", "Question", "Refuse", "Verdict"]
+ORDER: tuple[Guard, ...] = (("board", board.check), ("quota", quota.check), ("duplicate", duplicate.check))
+"""The guards before the lock."""
+
+CLAIM: Guard = ("claim", claim.check)
+"""The guard under the lock."""
+
+__all__ = ["CLAIM", "ORDER", "Guard", "Open", "Pass", "Question", "Refuse", "Verdict"]

@@ -7,6 +7,7 @@ import msgspec
 from gtrun.exits import Exit
 from gtrun.model import Comment, Issue
 from gtrun.names import IssueKey
+from gtrun.quota import QuotaFile
 from gtrun.systemd.units import UnitState
 
 
@@ -39,13 +40,30 @@ class BoardView(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class FleetView(msgspec.Struct, frozen=True):
+    """The units of the issue on every agent that answered, and why the others did not.
+
+    `problem` is set if what was seen may change before the start: the claim lock was not to be had.
+    """
+
+    units: Mapping[str, list[UnitState]]
+    unreachable: Mapping[str, str]
+    problem: str = ""
+
+
 class Question(msgspec.Struct, frozen=True):
-    """One dispatch as the guards see it. `board` and `units` are asked when a guard needs them."""
+    """One dispatch as the guards see it. What is callable is asked when a guard needs it.
+
+    `now` is in seconds since the epoch; `units` are those of the issue on the agent itself.
+    """
 
     issue: IssueKey
     agent: str
     environment: Mapping[str, str]
     terminal_labels: tuple[str, ...]
     terminal_glyphs: tuple[str, ...]
+    now: float
     board: Callable[[], BoardView]
+    quota: Callable[[], QuotaFile]
     units: Callable[[], list[UnitState]]
+    fleet: Callable[[], FleetView]

@@ -16,7 +16,8 @@ from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, ManagerSile
 from gtrun.model import Ending, ResolvedRun, Result, Run
 from gtrun.names import IssueKey, RunId, Token, UnitName, encode_path, is_plain_argument, is_task_unit
 from gtrun.program import DEFAULT_PROMPT, expand_home, read_prompt, resolve
-from gtrun.state import outbox
+from gtrun.quota import Quota, QuotaFile
+from gtrun.state import outbox, quota_file
 from gtrun.state import record as records
 from gtrun.state.record import Ended, Record, StopAsked
 from gtrun.systemd import exitstatus, transient, units
@@ -388,6 +389,22 @@ def observe_ending(session: Session, arguments: Watch) -> Observed | None:
     return None if state is None else units.observe(session.bus, state)
 
 
+def read_quota(session: Session, arguments: Nothing) -> QuotaFile:  # noqa: ARG001
+    """The account's quota state. A file that is not there says nothing."""
+    return quota_file.read(session.account.state)
+
+
+class ToSetQuota(msgspec.Struct, frozen=True):
+    """What to write; None removes the file."""
+
+    quota: Quota | None
+
+
+def set_quota(session: Session, arguments: ToSetQuota) -> None:
+    """Write or remove the account's quota state. Raises StateError."""
+    quota_file.write(session.account.state, arguments.quota)
+
+
 class ToReconcile(msgspec.Struct, frozen=True):
     """How long it may take, in seconds."""
 
@@ -509,7 +526,7 @@ def open_board(path: str) -> LocalBoard:
 BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
     operation.__name__: operation
     for operation in (
-        await_end, await_start, discard, examine, list_units, live_runs, observe_ending, prepare, reconcile, run_of,
-        runs_of, start, stop, wait_until_free,
+        await_end, await_start, discard, examine, list_units, live_runs, observe_ending, prepare, read_quota, reconcile,
+        run_of, runs_of, set_quota, start, stop, wait_until_free,
     )
 }  # fmt: skip

@@ -35,6 +35,9 @@ R = TypeVar("R")
 
 _LENGTH = struct.Struct("!I")
 _PARTING = 0.5  # seconds
+_TWIN_WAIT = 10.0  # seconds
+_TWIN = b"t"
+_IDENTITY = b"i"
 _KINDS: dict[str, type[GtrunError]] = {
     kind.__name__: kind
     for kind in (BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, Refused, StateError)
@@ -62,19 +65,40 @@ class _Reply(msgspec.Struct):
 class Worker:
     """The parent's end. A context manager: leaving it ends the child, whatever it is doing."""
 
-    def __init__(self) -> None:
-        """Fork the child. It costs 1 ms and starts to import the binding at once."""
+    def __init__(self, connection: socket.socket, process: int, *, is_ours: bool) -> None:
+        """Take over a child's socket and its pidfd; use `start` or `twin`. `is_ours`: it is ours to reap."""
+        self._socket = connection
+        self._process = process
+        self._is_ours = is_ours
+        self._seconds: float | None = None
+        self.account: Account | None = None
+
+    @classmethod
+    def start(cls) -> typing.Self:
+        """Fork the child. It costs 1 ms, and the child starts to import the binding at once."""
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
-        self._child = os.fork()
-        if self._child == 0:
+        child = os.fork()
+        if child == 0:
             ours.close()
             _serve(theirs)
         theirs.close()
-        self._socket = ours
-        self._seconds: float | None = None
-        self.account: Account | None = None
+        return cls(ours, os.pidfd_open(child), is_ours=True)
+
+    def twin(self) -> "Worker":
+        """Another worker, forked by this one while it is nobody yet: the binding is not imported again.
+
+        Raises ManagerSilent if the child does not answer.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._socket, [_TWIN], [theirs.fileno()])
+        if not select.select([self._socket], [], [], _TWIN_WAIT)[0]:
+            ours.close()
+            raise ManagerSilent("the process that forks workers did not answer")
+        _, (process, *_), _, _ = socket.recv_fds(self._socket, 1, 1)
+        return Worker(ours, process, is_ours=False)
 
     def __enter__(self) -> typing.Self:
         return self
@@ -83,18 +107,20 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """End the child and reap it; a second call does nothing.
+        """End the child; a second call does nothing.
 
         It is given a moment to end by itself, in which it takes back a run that was prepared and not started.
         """
-        child, self._child = self._child, 0
-        if child:
-            self._socket.close()
-            gone = os.pidfd_open(child)
-            if not select.select([gone], [], [], _PARTING)[0]:
-                os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            os.close(gone)
+        process, self._process = self._process, -1
+        if process < 0:
+            return
+        self._socket.close()
+        if not select.select([process], [], [], _PARTING)[0]:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [], _PARTING)
+        if self._is_ours:
+            os.waitid(os.P_PIDFD, process, os.WEXITED)
+        os.close(process)
 
     def act_as(self, account: Account) -> None:
         """From now on the child is this account. Raises NoManager if it may not be."""
@@ -104,6 +130,7 @@ class Worker:
                 hint=f"run this as {account.name} or as root: sudo gtrun …",
             )
         self.account = account
+        self._socket.sendall(_IDENTITY)
         self._send(msgspec.json.encode(account))
 
     def call(
@@ -191,7 +218,7 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
 
         from gtrun.reach.operations import Session  # noqa: PLC0415 - it imports much that the parent does not need
 
-        identity = _next(connection)
+        connection, identity = _first(connection)
         if identity is not None:
             account = msgspec.json.decode(identity, type=Account)
             _become(account)
@@ -202,6 +229,24 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
     finally:
         # not sys.exit: what the parent has registered for its own end is not ours to run
         os._exit(code)
+
+
+def _first(connection: socket.socket) -> tuple[socket.socket, bytes | None]:
+    """The identity, after as many twins as the parent asks for; in a twin, its own connection and identity."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # twins are reaped by the kernel
+    while True:
+        tag, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+        if tag != _TWIN:
+            return connection, _next(connection) if tag else None
+        child = os.fork()
+        if child == 0:
+            connection.close()
+            connection = socket.socket(fileno=descriptors[0])
+            continue
+        os.close(descriptors[0])
+        process = os.pidfd_open(child)
+        socket.send_fds(connection, [_TWIN], [process])
+        os.close(process)
 
 
 def _answer_all(connection: socket.socket, session: "Session") -> None:
@@ -280,7 +325,7 @@ def _answer(session: "Session", request: _Request) -> _Reply:
 
 def as_account(account: Account) -> Worker:
     """A worker that already acts as the account. Raises NoManager."""
-    worker = Worker()
+    worker = Worker.start()
     try:
         worker.act_as(account)
     except GtrunError:

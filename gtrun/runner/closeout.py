@@ -95,7 +95,7 @@ def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wai
 
 def _observe(unit: UnitName, environment: Mapping[str, str], seconds: float) -> Observed | None:
     """What the manager knows of us; None if it cannot be asked in time."""
-    with contextlib.suppress(GtrunError), Worker() as worker:
+    with contextlib.suppress(GtrunError), Worker.start() as worker:
         worker.act_as(own(environment))
         return worker.call(at_agent.observe_ending, at_agent.Watch(unit), seconds=seconds)
     return None

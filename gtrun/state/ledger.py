@@ -18,6 +18,7 @@ import msgspec
 from gtrun.errors import StateError
 from gtrun.files import describe, ensure_private_folder
 from gtrun.names import IssueKey, RunId, Token, UnitName
+from gtrun.state.claim import Claim
 
 _SCHEMA = """
 CREATE TABLE attempt (
@@ -34,6 +35,8 @@ CREATE TABLE attempt (
     code INTEGER,
     reason TEXT NOT NULL DEFAULT '',
     run TEXT,
+    lock_waited REAL,
+    lock_held REAL,
     decided_at REAL
 ) STRICT;
 CREATE INDEX attempt_issue ON attempt (issue);
@@ -47,14 +50,18 @@ CREATE INDEX verdict_attempt ON verdict (attempt);
 PRAGMA user_version = 1;
 """
 _VERSION = 1
-_COLUMNS = "token, at, by, dispatcher, issue, agent, account, unit, outcome, code, reason, run"
+_COLUMNS = "token, at, by, dispatcher, issue, agent, account, unit, outcome, code, reason, run, lock_waited, lock_held"
+
+Verdicts = list[tuple[str, str, str]]
+"""What guards said other than pass: (guard, `refuse` or `open`, reason)."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One dispatch of one issue to one agent. `outcome` is None while it is under way, or if its dispatcher died.
 
     `dispatcher` identifies the process that makes it (`gtrun.alive`). Times are in seconds since the epoch. `verdicts`
-    are the guards that did not pass: (guard, verdict, reason).
+    are the guards that did not pass: (guard, verdict, reason). How long the claim lock was waited for and held is in
+    seconds.
     """
 
     token: Token
@@ -69,6 +76,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
     reason: str = ""
     run: RunId | None = None
+    lock_waited: float | None = None
+    lock_held: float | None = None
     verdicts: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -179,26 +188,46 @@ class Ledger:
             raise
         self._db.execute("COMMIT")
 
-    def begin(self, attempt: Attempt) -> None:
+    def begin(self, attempt: Attempt, verdicts: Verdicts) -> None:
         """The attempt, with the verdicts so far, is on the disk when this returns. Raises StateError."""
         with self._failures(), self._transaction():
             places = ", ".join(f":{name}" for name in _COLUMNS.split(", "))
-            row = self._db.execute(
+            self._db.execute(
                 f"INSERT INTO attempt ({_COLUMNS}, decided_at) VALUES ({places}, :decided_at)",  # noqa: S608
                 {**msgspec.structs.asdict(attempt), "decided_at": attempt.at if attempt.outcome else None},
             )
-            self._db.executemany(
-                "INSERT INTO verdict (attempt, guard, verdict, reason) VALUES (?, ?, ?, ?)",
-                [(row.lastrowid, *verdict) for verdict in attempt.verdicts],
-            )
+            self._add(attempt.token, verdicts)
 
-    def decide(self, token: Token, outcome: str, *, code: int, reason: str = "", run: RunId | None = None) -> None:
-        """What came of an attempt: `started`, `refused` or `failed`, with the exit code. Raises StateError."""
+    def decide(
+        self,
+        token: Token,
+        outcome: str,
+        *,
+        code: int,
+        reason: str = "",
+        run: RunId | None = None,
+        unit: UnitName | None = None,
+        claim: Claim | None = None,
+        verdicts: Verdicts | None = None,
+    ) -> None:
+        """What came of an attempt: `started`, `refused` or `failed`, with the exit code. Raises StateError.
+
+        `unit` is the name that was chosen under the lock, `claim` tells of the lock, `verdicts` what was said there.
+        """
+        waited, held = (claim.waited, claim.held) if claim else (None, None)
         with self._failures(), self._transaction():
             self._db.execute(
-                "UPDATE attempt SET outcome = ?, code = ?, reason = ?, run = ?, decided_at = ? WHERE token = ?",
-                (outcome, code, reason, run, time.time(), token),
+                "UPDATE attempt SET outcome = ?, code = ?, reason = ?, run = ?, unit = coalesce(?, unit),"
+                " lock_waited = ?, lock_held = ?, decided_at = ? WHERE token = ?",
+                (outcome, code, reason, run, unit, waited, held, time.time(), token),
             )
+            self._add(token, verdicts or [])
+
+    def _add(self, token: Token, verdicts: Verdicts) -> None:
+        self._db.executemany(
+            "INSERT INTO verdict (attempt, guard, verdict, reason) SELECT id, ?, ?, ? FROM attempt WHERE token = ?",
+            [(*verdict, token) for verdict in verdicts],
+        )
 
     def attempts(self, issue: IssueKey) -> list[Attempt]:
         """Every attempt at an issue, oldest first. Raises StateError."""

@@ -13,8 +13,13 @@ from harness.scenarios.test_start import answer
 from harness.scene import Scene
 
 WORKS = "exec sleep 60"
-BEGINS = "        ledger.begin(replace(attempt, unit=run.unit))\n"
-STARTS = "        try:\n            started = _start(fleet, agent, question, worker, run)\n"
+BEGINS = "        ledger.begin(replace(attempt, unit=run.unit), verdicts)\n"
+STARTS = (
+    "        claim, verdicts = Claim(), []\n"
+    "        try:\n"
+    "            run, reply = _claim_and_start(fleet, agent, run, asked, claim, verdicts, say)\n"
+    "            launched = _await_start(asked, run, reply)\n"
+)
 AFTER_START = Barrier("after-start", "dispatch.py", "    waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)")
 IN_WORKER_AFTER_RECORD = Barrier(
     "in-worker-after-record",
@@ -25,15 +30,20 @@ IN_WORKER_AFTER_START = Barrier("in-worker-after-start", "reach/operations.py", 
 # where the dispatcher is killed, and whether its run goes on
 STEPS = [
     (Barrier("before-attempt", "dispatch.py", BEGINS.rstrip("\n")), False),
-    (
-        Barrier("after-attempt", "dispatch.py", "    run = worker.call(at_agent.prepare, at_agent.ToPrepare(run, "),
-        False,
-    ),
+    (Barrier("after-attempt", "dispatch.py", "    run = prepared(replace(run, unit=_free_name("), False),
     (IN_WORKER_AFTER_RECORD, False),
-    (Barrier("after-record", "dispatch.py", "    override = fleet.rigs[agent.rig].gtrun"), False),
+    (Barrier("after-record", "dispatch.py", "    try:\n        with claim_lock.taken("), False),
+    (Barrier("under-the-lock", "dispatch.py", "    override = fleet.rigs[agent.rig].gtrun"), False),
     (Barrier("in-worker-before-start", "reach/operations.py", "    wanted = transient.properties(run, command,"), True),
     (AFTER_START, True),
-    (Barrier("after-job", "dispatch.py", '            ledger.decide(run.token, "started", code=Exit.DONE,'), True),
+    (
+        Barrier(
+            "after-job",
+            "dispatch.py",
+            '            ledger.decide(\n                run.token, "started", code=Exit.DONE,',
+        ),
+        True,
+    ),
 ]
 
 

@@ -17,7 +17,9 @@ from harness.scene import Scene
 
 WORKS = "echo ready > ~/ready; exec sleep 60"
 WAITS = "until [ -e ~/go ]; do sleep 0.05; done"
-BEFORE_START = Barrier("before-start", "dispatch.py", '    """Steps 5 to 8. Raises with nothing left behind."""')
+BEFORE_START = Barrier("before-start", "dispatch.py", "    override = fleet.rigs[agent.rig].gtrun")
+NO_LOCK = '[claim]\nlock = "/proc/claim.lock"'
+"""A claim lock that is not to be had: the guard fails open, and the unit's name is all that is left."""
 MANY = 25  # failing runs: 500 take minutes of two processors, and show nothing that these do not
 
 
@@ -43,10 +45,11 @@ def second_dispatch_is_refused(box: Box) -> None:
 def twenty_at_once(box: Box) -> None:
     """Twenty launches of one name that have all passed their guards: one starts, the others are refused with 11.
 
-    They are the first that this account ever dispatches: ledger and state folder are made by all of them at once.
+    No claim lock keeps them apart. They are the first that this account ever dispatches: ledger and state folder are
+    made by all of them at once.
     """
     scene = Scene(box)
-    scene.runs_shell(WORKS)
+    scene.runs_shell(WORKS, NO_LOCK)
     issue = scene.issue()
     BEFORE_START.close(scene)
     typed = [box.spawn("gtrun", "dispatch", "me", issue, account=scene.account) for _ in range(20)]
@@ -293,9 +296,15 @@ MUTANTS = [
         [
             Edit(
                 "dispatch.py",
-                "        if reply.is_taken:\n            _refuse_live(question, reply.occupant)\n            left",
-                "        if reply.is_taken:\n            return Started(run, Launched(None))\n            left",
-            )
+                "    if not reply.is_taken:\n        return reply\n    _refuse_live(asked.question, reply.occupant)",
+                "    return reply",
+            ),
+            Edit(
+                "dispatch.py",
+                "    waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)",
+                "    if reply.is_taken:\n        return Launched(None)\n"
+                "    waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)",
+            ),
         ],
         twenty_at_once,
         r"exit codes \{0: 20\}",

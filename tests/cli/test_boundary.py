@@ -34,7 +34,7 @@ def shell(script, environment):
         (
             ConfigError("a\nb\x1b[31m", hint="mend \u202eit"),
             78,
-            "gtrun: a\\x0ab\\x1b[31m\ngtrun: hint: mend \\u202eit\n",
+            "gtrun: a\ngtrun: b\\x1b[31m\ngtrun: hint: mend \\u202eit\n",
         ),
         (GtrunError("no", code=Exit.NO_BOARD), 75, "gtrun: no\n"),
         (KeyboardInterrupt(), 130, "gtrun: interrupted\n"),

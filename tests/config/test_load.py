@@ -21,7 +21,7 @@ from gtrun.text import plain
 
 def read(text: str | bytes) -> Fleet:
     data = text if isinstance(text, bytes) else text.encode()
-    return parse(data, "F", caller="ops", home="/home/ops", board="/data/board.db")
+    return parse(data, "F", caller="ops", home="/home/ops", board="/data/board.db", lock="/data/claim.lock")
 
 
 def mistakes(text: str | bytes) -> list[str]:
@@ -255,10 +255,10 @@ def in_run(line: str) -> str:
         ("[agents.alice.run]\ncomand = 1", "agents.alice.run.comand: unknown key; known here: backend, "),
         ("[agents.alice]\nrigg = 1", "agents.alice.rigg: unknown key; known here: rig, account, run; did you mean"),
         ("[rigs.b]\nhots = 1", "rigs.b.hots: unknown key; known here: gtrun, host; did you mean 'host'?"),
-        ("[bord]", "bord: unknown key; known here: board, run, rigs, agents; did you mean 'board'?"),
+        ("[bord]", "bord: unknown key; known here: board, claim, run, rigs, agents; did you mean 'board'?"),
         (in_run('"a.b\\n" = 1'), 'run."a.b\\x0a": unknown key; '),
         (in_run("limits = { memory = 1 }"), "run.limits.memory: unknown key; known here: memory_max, "),
-        ("[claim]\nhost = 1", "claim: not in this version"),
+        ("[claim]\nhost = 1", "claim.host: not in this version"),
         (in_run("clones = []"), "run.clones: not in this version"),
         (in_run("credentials = {}"), "run.credentials: not in this version"),
         (in_run("idle_limit = '2m'"), "run.idle_limit: not in this version"),
@@ -375,11 +375,11 @@ def test_a_misspelt_key_is_told_its_spelling():
 
 
 def test_every_mistake_is_told_at_once():
-    text = "[run]\ncomand = []\nkeep = 1\n[claim]\n[rigs.B]\n[agents.a.run]\ncommand = []"
+    text = "[run]\ncomand = []\nkeep = 1\n[claim]\nhost = 1\n[rigs.B]\n[agents.a.run]\ncommand = []"
     assert [line.partition(":")[0] for line in mistakes(text)] == [
         "run.comand",
         "run.keep",
-        "claim",
+        "claim.host",
         "rigs.B",
         "agents.a.run.command",
     ]

@@ -32,13 +32,13 @@ def filled(state, attempts=200):
     """A ledger of several pages, closed."""
     with Ledger(state) as ledger:
         for number in range(attempts):
-            ledger.begin(replace(ATTEMPT, token=Token(f"{number:032x}"), reason="x" * 200, verdicts=()))
+            ledger.begin(replace(ATTEMPT, token=Token(f"{number:032x}"), reason="x" * 200, verdicts=()), [])
     return Path(state, "ledger.db")
 
 
 def test_an_attempt_and_its_outcome_come_back(state):
     with Ledger(state) as ledger:
-        ledger.begin(ATTEMPT)
+        ledger.begin(ATTEMPT, list(ATTEMPT.verdicts))
         assert ledger.undecided() == [ATTEMPT]
         ledger.decide(ATTEMPT.token, "started", code=0, run=RunId("b" * 32))
     with Ledger(state) as ledger:
@@ -52,7 +52,7 @@ def test_its_files_are_private(state):
     os.umask(0)
     try:
         with Ledger(state) as ledger:
-            ledger.begin(ATTEMPT)
+            ledger.begin(ATTEMPT, list(ATTEMPT.verdicts))
             modes = {path.name: path.stat().st_mode & 0o777 for path in Path(state).iterdir()}
     finally:
         os.umask(0o022)
@@ -69,7 +69,7 @@ def test_what_is_no_ledger_is_kept_and_replaced(state, data):
     with Ledger(state) as ledger:
         assert ledger.moved_aside is not None
         assert ledger.moved_aside.read_bytes() == data
-        ledger.begin(ATTEMPT)
+        ledger.begin(ATTEMPT, list(ATTEMPT.verdicts))
     with Ledger(state) as ledger:
         assert ledger.moved_aside is None
         assert [one.token for one in ledger.attempts(IssueKey("7"))] == [ATTEMPT.token]
@@ -88,7 +88,7 @@ def test_an_empty_file_becomes_a_ledger(state):
     Path(state).mkdir(0o700)
     Path(state, "ledger.db").touch()
     with Ledger(state) as ledger:
-        ledger.begin(ATTEMPT)
+        ledger.begin(ATTEMPT, list(ATTEMPT.verdicts))
         assert ledger.moved_aside is None
 
 
@@ -98,7 +98,7 @@ def test_a_folder_in_its_place_is_kept_and_replaced(state):
     with Ledger(state) as ledger:
         assert ledger.moved_aside is not None
         assert (ledger.moved_aside / "precious").read_text() == "x"
-        ledger.begin(ATTEMPT)
+        ledger.begin(ATTEMPT, list(ATTEMPT.verdicts))
 
 
 def test_damage_that_shows_only_later_is_kept_and_the_next_one_begins_anew(state):
@@ -107,12 +107,12 @@ def test_damage_that_shows_only_later_is_kept_and_the_next_one_begins_anew(state
     data[4096:] = b"\xa5" * (len(data) - 4096)
     file.write_bytes(data)
     with Ledger(state) as ledger, pytest.raises(StateError, match="is damaged") as caught:
-        ledger.begin(ATTEMPT)
+        ledger.begin(ATTEMPT, list(ATTEMPT.verdicts))
     (kept,) = aside(state)
     assert str(kept) in caught.value.message
     assert kept.read_bytes() == data
     with Ledger(state) as ledger:
-        ledger.begin(ATTEMPT)
+        ledger.begin(ATTEMPT, list(ATTEMPT.verdicts))
         assert ledger.undecided() == [ATTEMPT]
 
 
@@ -134,7 +134,7 @@ def test_of_many_that_meet_the_damage_one_moves_it(state):
     script = (
         "import sys; from tests.state.test_ledger import *\n"
         "sys.stdin.read()\n"
-        "with Ledger(sys.argv[1]) as ledger: ledger.begin(replace(ATTEMPT, token=Token(sys.argv[2])))"
+        "with Ledger(sys.argv[1]) as ledger: ledger.begin(replace(ATTEMPT, token=Token(sys.argv[2])), [])"
     )
     root = str(Path(__file__).parents[2])
     barrier, gate = os.pipe()
