@@ -250,6 +250,11 @@ LOOK = (
 )
 
 
+def names_in(box: Box, unit: str) -> list[str]:
+    """The names of the processes in a unit's cgroup."""
+    return [Path(f"/proc/{pid}/comm").read_text().strip() for pid in host_pids(box, unit)]
+
+
 def nothing_of_ours_stays(box: Box) -> None:
     """While the agent works no process, descriptor or memory of gtrun is in the unit, and its world is a clean one."""
     scene = Scene(box)
@@ -259,6 +264,7 @@ def nothing_of_ours_stays(box: Box) -> None:
     scene.gtrun("dispatch", "me", issue)
     scene.appears(f"{scene.home}/ready")
     unit = f"task-{issue}.service"
+    box.wait_for("the shell to have become its last command", lambda: "sleep" in names_in(box, unit))
     seen = box.path(f"{scene.home}/seen").read_text()
     assert seen.startswith(f"Do {issue} now: $HOME %h\n0022\n"), seen
     masks = dict(line.split(":\t") for line in seen.splitlines() if line.startswith("Sig"))
