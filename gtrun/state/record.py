@@ -322,7 +322,7 @@ def newest_first(state: str) -> Iterator[Path]:
 def _listed(folder: Path) -> list[Path]:
     def age(path: Path) -> float:
         try:
-            return path.stat().st_mtime
+            return path.lstat().st_mtime
         except FileNotFoundError:
             return 0.0
 
