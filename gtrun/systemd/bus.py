@@ -14,7 +14,9 @@ UNIT = b"org.freedesktop.systemd1.Unit"
 SERVICE = b"org.freedesktop.systemd1.Service"
 SLICE = b"org.freedesktop.systemd1.Slice"
 _SYSTEMD = b"org.freedesktop.systemd1"
-_OBJECT = b"/org/freedesktop/systemd1"
+OBJECT = "/org/freedesktop/systemd1"
+"""The manager's own object; units have theirs below it."""
+_OBJECT = OBJECT.encode()
 _ADDRESS_SAFE = frozenset(b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz/.\\*")
 
 _NO_REPLY = "DBusNoReplyError"  # the binding gives some errors a class and no name

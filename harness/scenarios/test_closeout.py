@@ -377,7 +377,7 @@ def reconcile_leaves_what_starts(box: Box) -> None:
     """A dispatcher between record and start is waited for: its run is not taken for one that has lost its unit."""
     scene = Scene(box)
     box.replace(
-        f"{PACKAGE}/reach/operations.py",
+        f"{PACKAGE}/reach/operations/starting.py",
         "    bus = session.bus\n    wanted = transient",
         "    open(os.path.expanduser('~/held'), 'w').close()\n"
         "    while not os.path.exists(os.path.expanduser('~/go')): time.sleep(0.01)\n"
@@ -607,7 +607,7 @@ MUTANTS = [
     ),
     Mutant(
         "no bus taken for no manager",
-        [Edit("reach/operations.py", "        session.use_private_bus()\n    lost", "        pass\n    lost")],
+        [Edit("reach/operations/ending.py", "        session.use_private_bus()\n    lost", "        pass\n    lost")],
         bus_is_gone,
         r"results are \['lost'\]",
     ),

@@ -23,10 +23,12 @@ STARTS = (
 AFTER_START = Barrier("after-start", "dispatch.py", "    waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)")
 IN_WORKER_AFTER_RECORD = Barrier(
     "in-worker-after-record",
-    "reach/operations.py",
+    "reach/operations/starting.py",
     "    return Prepared(run, program.path, program.argv, program.stdin)",
 )
-IN_WORKER_AFTER_START = Barrier("in-worker-after-start", "reach/operations.py", "    return StartReply(job=job, path=")
+IN_WORKER_AFTER_START = Barrier(
+    "in-worker-after-start", "reach/operations/starting.py", "    return StartReply(job=job, path="
+)
 # where the dispatcher is killed, and whether its run goes on
 STEPS = [
     (Barrier("before-attempt", "dispatch.py", BEGINS.rstrip("\n")), False),
@@ -34,7 +36,12 @@ STEPS = [
     (IN_WORKER_AFTER_RECORD, False),
     (Barrier("after-record", "dispatch.py", "    try:\n        with claim_lock.taken("), False),
     (Barrier("under-the-lock", "dispatch.py", "    override = fleet.rigs[agent.rig].gtrun"), False),
-    (Barrier("in-worker-before-start", "reach/operations.py", "    wanted = transient.properties(run, command,"), True),
+    (
+        Barrier(
+            "in-worker-before-start", "reach/operations/starting.py", "    wanted = transient.properties(run, command,"
+        ),
+        True,
+    ),
     (AFTER_START, True),
     (
         Barrier(

@@ -274,7 +274,7 @@ MUTANTS = [
         "a unit is known by its name instead of its run",
         [
             Edit(
-                "reach/operations.py",
+                "reach/operations/looking.py",
                 "run.resolved.unit == seen.state.name and run.run in {None, seen.run}",
                 "run.resolved.unit == seen.state.name",
             )

@@ -343,7 +343,7 @@ MUTANTS = [
         "program not resolved before the start",
         [
             Edit(
-                "reach/operations.py",
+                "reach/operations/starting.py",
                 RESOLVES,
                 "    from gtrun.program import Program\n"
                 '    program = Program("", [], {}, "", "", None, wants_prompt_file=False)',

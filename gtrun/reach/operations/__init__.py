@@ -1,0 +1,100 @@
+"""What a worker does as the agent's account: each operation takes one struct and returns a value that JSON carries."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gtrun.reach.operations.ending import (
+    Reconciled,
+    ToReconcile,
+    ToStop,
+    Watch,
+    await_end,
+    observe_ending,
+    open_board,
+    reconcile,
+    stop,
+)
+from gtrun.reach.operations.looking import (
+    ByToken,
+    Found,
+    LiveRun,
+    OfIssue,
+    Patterns,
+    Runs,
+    ToExamine,
+    examine,
+    list_units,
+    live_runs,
+    run_of,
+    runs_of,
+)
+from gtrun.reach.operations.quota import ToSetQuota, read_quota, set_quota
+from gtrun.reach.operations.session import Name, Nothing, OfRun, Session, by_token
+from gtrun.reach.operations.starting import (
+    Job,
+    Launched,
+    Prepared,
+    StartReply,
+    ToPrepare,
+    ToStart,
+    await_start,
+    discard,
+    prepare,
+    start,
+    this_installation,
+    wait_until_free,
+)
+
+BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
+    operation.__name__: operation
+    for operation in (
+        await_end, await_start, discard, examine, list_units, live_runs, observe_ending, prepare, read_quota, reconcile,
+        run_of, runs_of, set_quota, start, stop, wait_until_free,
+    )
+}  # fmt: skip
+"""What a parent may ask for."""
+
+__all__ = [
+    "BY_NAME",
+    "ByToken",
+    "Found",
+    "Job",
+    "Launched",
+    "LiveRun",
+    "Name",
+    "Nothing",
+    "OfIssue",
+    "OfRun",
+    "Patterns",
+    "Prepared",
+    "Reconciled",
+    "Runs",
+    "Session",
+    "StartReply",
+    "ToExamine",
+    "ToPrepare",
+    "ToReconcile",
+    "ToSetQuota",
+    "ToStart",
+    "ToStop",
+    "Watch",
+    "await_end",
+    "await_start",
+    "by_token",
+    "discard",
+    "examine",
+    "list_units",
+    "live_runs",
+    "observe_ending",
+    "open_board",
+    "prepare",
+    "read_quota",
+    "reconcile",
+    "run_of",
+    "runs_of",
+    "set_quota",
+    "start",
+    "stop",
+    "this_installation",
+    "wait_until_free",
+]

@@ -1,0 +1,135 @@
+"""Ending: stop a run, wait for its end, close out what nobody has, post what is owed."""
+
+import contextlib
+import time
+from pathlib import Path
+
+import msgspec
+
+from gtrun.board.local import LocalBoard
+from gtrun.errors import GtrunError, NoManager, StateError
+from gtrun.model import Ending, Result, Run
+from gtrun.names import RunId, Token, UnitName
+from gtrun.reach.operations.session import OfRun, Session, by_token
+from gtrun.state import outbox
+from gtrun.state import record as records
+from gtrun.state.record import Ended, Record, StopAsked
+from gtrun.systemd import units
+from gtrun.systemd.units import Observed
+
+_BOARD_WAIT = 5.0
+
+
+def await_end(session: Session, arguments: OfRun) -> None:
+    """Wait until nothing of the run occupies the unit's name, however long that takes."""
+    units.wait_until_gone(session.bus, arguments.unit, run=arguments.run, deadline=None)
+
+
+class ToStop(msgspec.Struct, frozen=True):
+    """One unit, by its run so that no other is hit, who asks, and how long to wait in seconds."""
+
+    unit: UnitName
+    run: RunId | None
+    token: Token
+    by: str
+    seconds: float
+
+
+def stop(session: Session, arguments: ToStop) -> Run | None:
+    """Note who asked, stop the unit's whole cgroup, and wait for its close-out; returns the run as it is then.
+
+    Raises GtrunError if it is still there after that time.
+    """
+    path = records.open_folder(session.account.state) / f"{arguments.token}.jsonl"
+    try:
+        records.append_with_lock(path, StopAsked(arguments.by))
+    except FileNotFoundError:
+        return by_token(session, arguments.token)  # it has ended meanwhile
+    except StateError:
+        pass  # who asked is then not known; the manager still knows that somebody did
+    bus = session.bus
+    if units.occupant_of_run(bus, arguments.unit, arguments.run) is not None:
+        bus.call("StopUnit", "ss", arguments.unit, "replace")
+        deadline = time.monotonic() + arguments.seconds
+        if not units.wait_until_gone(bus, arguments.unit, run=arguments.run, deadline=deadline):
+            raise GtrunError(
+                f"{arguments.unit} of {session.account.name} is still stopping after {arguments.seconds:g} s",
+                hint=f"look at it with: systemctl --user status {arguments.unit}",
+            )
+    return by_token(session, arguments.token)
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """A unit whose close-out is running."""
+
+    unit: UnitName
+
+
+def observe_ending(session: Session, arguments: Watch) -> Observed | None:
+    """What the manager knows about a unit in its close-out, also while the manager shuts down. Raises NoManager."""
+    session.use_private_bus()
+    state = units.occupant(session.bus, arguments.unit)
+    return None if state is None else units.observe(session.bus, state)
+
+
+class ToReconcile(msgspec.Struct, frozen=True):
+    """How long it may take, in seconds."""
+
+    seconds: float
+
+
+class Reconciled(msgspec.Struct, frozen=True):
+    """The runs that turned out to be lost, the markers that were posted, and what is still in the way."""
+
+    lost: list[Run]
+    problems: list[str]
+    owing: int
+
+
+def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
+    """Close out runs whose unit is gone without a close-out, then post what is owed.
+
+    A run is lost only if the manager answers and nothing of that run occupies its unit's name: while the manager does
+    not answer, nothing is decided. Without a manager at all there is no unit either, but the bus may be gone and the
+    manager not, so its own socket is asked as well. Raises ManagerSilent.
+    """
+    deadline = time.monotonic() + arguments.seconds
+    with contextlib.suppress(NoManager):
+        session.use_private_bus()
+    lost, problems = [], []
+    for path in records.open_records(session.account.state):
+        try:
+            with Record(path) as record:
+                run = record.run
+                if run.ending is not None or _has_unit(session, run):
+                    continue
+                reason = "its unit is gone and no close-out was run" if run.begun_at else "it was never executed"
+                record.append(Ended(Ending(result=Result.LOST, reason=reason), time.time()))
+                lost.append(record.run)
+        except (FileNotFoundError, records.CorruptRecord):
+            continue  # closed meanwhile, or left to `flush`, which sets it aside
+        except StateError as error:
+            problems.append(error.message)
+    problems += outbox.flush(session.account.state, open_board, deadline=deadline)
+    problems = list(dict.fromkeys(problems))  # what cannot be opened was met twice
+    return Reconciled(lost, problems, sum(1 for path in records.open_records(session.account.state) if _owes(path)))
+
+
+def _owes(path: Path) -> bool:
+    try:
+        run = records.read(path)
+    except (StateError, FileNotFoundError):
+        return False
+    return not set(run.owed) <= set(run.posted)
+
+
+def _has_unit(session: Session, run: Run) -> bool:
+    try:
+        return units.occupant_of_run(session.bus, run.resolved.unit, run.run) is not None
+    except NoManager:
+        return False
+
+
+def open_board(path: str) -> LocalBoard:
+    """The board of a run, with a wait that a close-out can afford."""
+    return LocalBoard.open(path, wait=_BOARD_WAIT)

@@ -1,0 +1,158 @@
+"""Looking: units, runs, records, and whether a run could start here at all."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from gtrun.account import Account
+from gtrun.board.local import LocalBoard
+from gtrun.errors import BoardUnavailable, StateError
+from gtrun.model import Run
+from gtrun.names import IssueKey, Token, is_plain_argument, is_task_unit
+from gtrun.reach.operations.session import Session, by_token
+from gtrun.reach.operations.starting import this_installation
+from gtrun.state import record as records
+from gtrun.systemd import transient, units
+from gtrun.systemd.bus import MANAGER, OBJECT, SLICE, BusError
+from gtrun.systemd.units import Observed, UnitState
+
+_BOARD_WAIT = 5.0
+
+
+class Patterns(msgspec.Struct, frozen=True):
+    """Which units: glob patterns."""
+
+    globs: list[str]
+
+
+def list_units(session: Session, arguments: Patterns) -> list[UnitState]:
+    """Every loaded unit whose name matches."""
+    return units.list_units(session.bus, arguments.globs)
+
+
+class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A live unit with what its record tells; `record` is None for a unit that gtrun did not start here."""
+
+    unit: Observed
+    record: Run | None
+
+
+def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
+    """Every live unit whose name matches, with its record."""
+    found = []
+    for state in units.list_units(session.bus, arguments.globs):
+        if not units.is_live(state) or not is_task_unit(state.name):
+            continue
+        try:
+            seen = units.observe(session.bus, state)
+        except BusError:
+            continue  # collected since it was listed: not live any more
+        found.append(LiveRun(unit=seen, record=_record_of(session, seen)))
+    return found
+
+
+def _record_of(session: Session, seen: Observed) -> Run | None:
+    """The run that a unit is: by its invocation ID, or by its name while its runner has not written that yet.
+
+    The newest first: it is open, or was closed a moment ago by the close-out that is still there.
+    """
+    for path in records.newest_first(session.account.state):
+        try:
+            run = records.read(path)
+        except (StateError, FileNotFoundError):
+            continue
+        if run.resolved.unit == seen.state.name and run.run in {None, seen.run}:
+            return run
+    return None
+
+
+class ByToken(msgspec.Struct, frozen=True):
+    """One run record."""
+
+    token: Token
+
+
+def run_of(session: Session, arguments: ByToken) -> Run | None:
+    """The run of one record."""
+    return by_token(session, arguments.token)
+
+
+class OfIssue(msgspec.Struct, frozen=True):
+    """One issue, or all."""
+
+    issue: IssueKey | None
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """Runs, oldest first, and the records that are damaged."""
+
+    runs: list[Run]
+    damaged: list[str]
+
+
+def runs_of(session: Session, arguments: OfIssue) -> Runs:
+    """Every run of an issue that this account has a record of."""
+    runs: list[Run] = []
+    damaged = []
+    for path, run in records.runs(session.account.state, arguments.issue):
+        if isinstance(run, Run):
+            runs.append(run)
+        else:
+            damaged.append(str(path))
+    return Runs(runs, damaged)
+
+
+class ToExamine(msgspec.Struct, frozen=True):
+    """The board's path."""
+
+    board: str
+
+
+class Found(msgspec.Struct, frozen=True):
+    """One thing that was looked at in the account, and how to mend it where that is needed."""
+
+    what: str
+    is_fine: bool
+    mend: str = ""
+
+
+def examine(session: Session, arguments: ToExamine) -> list[Found]:
+    """Whether a run could start here: the manager, gtrun's own interpreter, the board, limits, drop-ins."""
+    found = []
+    version = str(session.bus.get(OBJECT, MANAGER, "Version", "s"))
+    found.append(Found(f"its user manager answers (systemd {version})", is_fine=True))
+    command = this_installation()
+    if os.access(command[0], os.X_OK) and all(map(is_plain_argument, command)):
+        found.append(Found(f"it can execute {command[0]}", is_fine=True))
+    else:
+        mend = "install gtrun under a plain path that every agent account can read, such as /opt/gtrun"
+        found.append(Found(f"its units cannot execute {command[0]}", is_fine=False, mend=mend))
+    try:
+        with LocalBoard.open(arguments.board, wait=_BOARD_WAIT):
+            writable = os.access(arguments.board, os.W_OK)
+            mend = "" if writable else f"put the account into the group of {arguments.board}, then restart its manager"
+            found.append(Found(f"it can {'write' if writable else 'only read'} the board", writable, mend))
+    except BoardUnavailable as error:
+        found.append(Found(error.message, is_fine=False, mend=error.hint))
+    controllers = transient.delegated_controllers(str(session.bus.get(_ROOT_SLICE, SLICE, "ControlGroup", "s")))
+    missing = [name for name in ("memory", "pids", "cpu") if name not in controllers]
+    if missing:
+        mend = "harmless without [run.limits]; see Delegate= in systemd.resource-control(5)"
+        found.append(Found(f"limits of {', '.join(missing)} are not in force here", is_fine=True, mend=mend))
+    found += [
+        Found(f"a drop-in changes its runs: {path}", is_fine=False, mend=f"remove it, or know what it does: {path}")
+        for path in _drop_ins(session.account)
+    ]
+    return found
+
+
+_ROOT_SLICE = "/org/freedesktop/systemd1/unit/_2d_2eslice"
+
+
+def _drop_ins(account: Account) -> list[str]:
+    """What the account or the administrator laid over every `task-*.service` (systemd.unit(5), drop-ins)."""
+    own = (f"{account.home}/.config/systemd/user", f"{account.runtime}/systemd/user")
+    places = (*own, "/etc/systemd/user", "/run/systemd/user")
+    patterns = ("task-*service.d/*.conf", "service.d/*.conf")
+    return [str(path) for place in places for pattern in patterns for path in sorted(Path(place).glob(pattern))]

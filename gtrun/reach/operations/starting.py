@@ -1,0 +1,195 @@
+"""Starting a run: check and record it, ask for its unit, hear what came of it."""
+
+import os
+import sys
+import time
+
+import msgspec
+
+from gtrun.errors import LaunchFailed, ManagerSilent, StateError
+from gtrun.model import Ending, ResolvedRun, Result
+from gtrun.names import RunId, Token, encode_path
+from gtrun.program import DEFAULT_PROMPT, expand_home, read_prompt, resolve
+from gtrun.reach.operations.session import Name, Nothing, Session, by_token
+from gtrun.state import record as records
+from gtrun.state.record import Ended, Record
+from gtrun.systemd import exitstatus, transient, units
+from gtrun.systemd.bus import MANAGER, OBJECT, BusError
+from gtrun.systemd.units import UnitState
+
+_NO_RUN = RunId("0" * 32)
+
+
+class ToPrepare(msgspec.Struct, frozen=True):
+    """A run whose paths are still as fleet.toml has them, and its prompt template's path if it has one.
+
+    Without `keep` it is checked and nothing is written.
+    """
+
+    run: ResolvedRun
+    prompt_path: str | None
+    keep: bool
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """The run as it will happen: the argument list as of now, the standard input and the folder."""
+
+    run: ResolvedRun
+    program: str
+    argv: list[str]
+    stdin: str | None
+
+
+def prepare(session: Session, arguments: ToPrepare) -> Prepared:
+    """Resolve everything that the account's home and folders decide, check that it can be executed, write the record.
+
+    The record stays locked until `start` or `discard`. Raises LaunchFailed with what is missing and where it was
+    looked for, StateError if the record cannot be written.
+    """
+    home = session.account.home
+    template = DEFAULT_PROMPT
+    if arguments.prompt_path is not None:
+        template = read_prompt(expand_home(arguments.prompt_path, home))
+    run = msgspec.structs.replace(
+        arguments.run,
+        prompt=template,
+        workdir=expand_home(arguments.run.workdir, home),
+        path=tuple(expand_home(folder, home) for folder in arguments.run.path),
+        environment={key: expand_home(value, home) for key, value in arguments.run.environment.items()},
+    )
+    prompt_file = records.prompt_file(records.open_folder(session.account.state) / f"{run.token}.jsonl")
+    # what the unit inherits, which is not what the dispatcher has
+    inherited = dict(entry.split("=", 1) for entry in session.bus.get(OBJECT, MANAGER, "Environment", "as"))
+    program = resolve(run, _NO_RUN, str(prompt_file), inherited)
+    if arguments.keep:
+        session.prepared = records.create(session.account.state, run)
+    return Prepared(run, program.path, program.argv, program.stdin)
+
+
+def discard(session: Session, arguments: Nothing) -> None:  # noqa: ARG001 - the signature of every operation
+    """Take back what `prepare` wrote."""
+    if session.prepared is not None:
+        session.prepared.discard()
+        session.prepared = None
+
+
+def this_installation() -> list[str]:
+    """The command that runs this very gtrun: isolated, so that no variable and no folder of the agent changes it."""
+    return [sys.executable, "-I", "-m", "gtrun"]
+
+
+class ToStart(msgspec.Struct, frozen=True):
+    """The command that starts gtrun in the unit; empty: this very installation."""
+
+    gtrun: list[str]
+
+
+class StartReply(msgspec.Struct, frozen=True):
+    """The queued job and the unit's path, or what occupies the unit's name."""
+
+    job: str = ""
+    path: str = ""
+    occupant: UnitState | None = None
+    is_taken: bool = False
+
+
+def start(session: Session, arguments: ToStart) -> StartReply:
+    """Ask the manager for the unit of the prepared run.
+
+    A name that is taken is an answer, not an error; the run stays prepared then. Raises LaunchFailed with the
+    manager's reason.
+    """
+    record = session.prepared
+    if record is None:
+        raise StateError("no run was prepared")
+    run = record.run.resolved
+    command = arguments.gtrun or this_installation()
+    if not os.access(command[0], os.X_OK):
+        raise LaunchFailed(
+            f"{session.account.name} cannot execute {command[0]}, by which its unit would run gtrun",
+            hint="install gtrun where every agent account can read it, such as /opt/gtrun, "
+            "or name such a path as `gtrun` of the rig",
+        )
+    bus = session.bus
+    wanted = transient.properties(run, command, encode_path(str(record.path)))
+    try:
+        job = transient.start(bus, run.unit, wanted)
+    except BusError as error:
+        if transient.is_name_taken(error):
+            return StartReply(occupant=units.occupant(bus, run.unit), is_taken=True)
+        if error.is_silence:  # it may have been carried out, and then that run needs its record
+            record.close()
+            session.prepared = None
+            raise ManagerSilent(
+                f"the manager of {session.account.name} went away while it was asked for {run.unit}: {error.message}",
+                hint="it may have been started: look with `gtrun live`, then settle it with `gtrun reconcile`",
+            ) from error
+        raise LaunchFailed(f"the manager of {session.account.name} refused {run.unit}: {error.message}") from error
+    record.close()
+    session.prepared = None
+    return StartReply(job=job, path=str(bus.call("GetUnit", "s", run.unit)))
+
+
+def wait_until_free(session: Session, arguments: Name) -> UnitState | None:
+    """Wait until nothing occupies the name; returns what still does, with its file."""
+    if units.wait_until_gone(session.bus, arguments.unit, deadline=time.monotonic() + arguments.seconds):
+        return None
+    left = units.occupant(session.bus, arguments.unit)
+    return left and msgspec.structs.replace(left, file=units.file_of(session.bus, left))
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A queued start: its job, its unit's path, how long to wait for it in seconds."""
+
+    run: ResolvedRun
+    job: str
+    path: str
+    seconds: float
+
+
+class Launched(msgspec.Struct, frozen=True):
+    """A run that was started; `ending` if it has ended by now. `not_in_force` are the limits the kernel ignores."""
+
+    run: RunId | None
+    ending: Ending | None = None
+    not_in_force: tuple[str, ...] = ()
+
+
+def await_start(session: Session, arguments: Job) -> Launched:
+    """The start job's result, by signal.
+
+    A job that failed is a failed launch only if the runner was never executed: a program that ran and failed at once
+    is a run. Raises LaunchFailed with the manager's own reason, BusTimeout.
+    """
+    bus = session.bus
+    result = transient.job_result(bus, arguments.job, deadline=time.monotonic() + arguments.seconds)
+    run_id = units.invocation(bus, arguments.path)
+    run = by_token(session, arguments.run.token)
+    if result == "done":
+        seen = bus.get(arguments.path, b"org.freedesktop.systemd1.Service", "ControlGroup", "s")
+        ignored = transient.limits_not_in_force(arguments.run.limits, str(seen)) if seen else []
+        bus.call_unit(arguments.path, "Unref")
+        return Launched(run_id, run.ending if run else None, tuple(ignored))
+    if run is not None and run.begun_at is not None:
+        return Launched(run_id, run.ending)
+    service = b"org.freedesktop.systemd1.Service"
+    status = int(bus.get(arguments.path, service, "ExecMainStatus", "i"))
+    why = str(bus.get(arguments.path, service, "Result", "s"))
+    detail = f"{why}, status {exitstatus.said(status)}" if status else why
+    _end_unrun(session, arguments.run.token, detail)
+    raise LaunchFailed(
+        f"the manager of {session.account.name} could not execute {arguments.run.unit}: job {result}, {detail}",
+        hint=f"its own words: journalctl --user -n 20 -u {arguments.run.unit}",
+    )
+
+
+def _end_unrun(session: Session, token: Token, detail: str) -> None:
+    """The record of a unit that was never executed, and whose close-out may not have been either, is history."""
+    path = records.open_folder(session.account.state) / f"{token}.jsonl"
+    try:
+        with Record(path) as record:
+            if record.run.ending is None:
+                record.append(Ended(Ending(result=Result.FAILED, reason=f"not executed: {detail}"), time.time()))
+            record.close_if_settled()
+    except FileNotFoundError:
+        return  # its close-out has closed it
