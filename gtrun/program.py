@@ -26,6 +26,8 @@ You are agent {agent}. Work in {workdir}. When you are done, commit, push a bran
 """
 
 _STRING_MAX = 32 * 4096 - 1  # MAX_ARG_STRLEN of execve(2), less its NUL
+_ARGUMENTS_MAX = 6 << 20  # three quarters of _STK_LIM, whatever the stack limit
+_ARGUMENTS_MIN = 32 * 4096
 _SLACK = 4096  # room for what the kernel and the dynamic linker add
 _PROMPT_MAX = 16 * 1024 * 1024
 _DROPPED = ("PYTHONPATH", "PYTHONHOME")
@@ -113,8 +115,16 @@ def read_prompt(path: str) -> str:
     return text
 
 
-def resolve(run: ResolvedRun, run_id: RunId, prompt_file: str, base: Mapping[str, str]) -> Program:
-    """Everything that execve(2) needs. `base` is the environment of the manager. Raises LaunchFailed."""
+def argument_space(stack: int) -> int:
+    """The bytes that arguments and environment may take together under a stack limit in bytes (execve(2))."""
+    return max(min(stack // 4, _ARGUMENTS_MAX), _ARGUMENTS_MIN) - _SLACK
+
+
+def resolve(run: ResolvedRun, run_id: RunId, prompt_file: str, *, inherited: Mapping[str, str], stack: int) -> Program:
+    """Everything that execve(2) needs. Raises LaunchFailed.
+
+    `inherited` and `stack` are what the manager gives its units: the environment, and the stack limit in bytes.
+    """
     check_workdir(run.workdir)
     values = {
         "issue": run.issue.key,
@@ -134,7 +144,7 @@ def resolve(run: ResolvedRun, run_id: RunId, prompt_file: str, base: Mapping[str
     argv = [expand(argument, values) for argument in run.command]
     named = {field for argument in run.command for field in fields(argument)}
     path = find(argv[0], run.path, run.workdir)
-    environment = {key: value for key, value in base.items() if key not in _DROPPED}
+    environment = {key: value for key, value in inherited.items() if key not in _DROPPED}
     environment["PATH"] = ":".join(run.path)
     environment |= run.environment
     environment |= {
@@ -144,7 +154,7 @@ def resolve(run: ResolvedRun, run_id: RunId, prompt_file: str, base: Mapping[str
         "GTRUN_RUN": run_id,
     }
     room = check_strings(argv, "an argument of the command") + check_strings(environment, "the environment")
-    most = os.sysconf("SC_ARG_MAX") - _SLACK
+    most = argument_space(stack)
     if room > most:
         raise LaunchFailed(
             f"arguments and environment take {room} bytes, and the kernel takes at most {most}",

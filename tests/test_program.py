@@ -3,7 +3,7 @@
 import pytest
 
 from gtrun.errors import LaunchFailed
-from gtrun.program import check_strings, check_workdir, expand_home, find, read_prompt
+from gtrun.program import argument_space, check_strings, check_workdir, expand_home, find, read_prompt
 
 LONGEST = 131_071
 
@@ -77,3 +77,15 @@ def test_prompt(tmp_path):
         read_prompt(str(path))
     with pytest.raises(LaunchFailed, match=f"cannot read the prompt {tmp_path}/none: No such file or directory"):
         read_prompt(f"{tmp_path}/none")
+
+
+@pytest.mark.parametrize(
+    ("stack", "space"),
+    [
+        (8 << 20, 2 << 20),  # a quarter of the usual limit
+        ((1 << 64) - 1, 6 << 20),  # no limit: three quarters of the kernel's own 8 MiB
+        (64 << 10, 128 << 10),  # never less than 32 pages
+    ],
+)
+def test_the_space_for_arguments_is_the_kernels(stack, space):
+    assert argument_space(stack) == space - 4096

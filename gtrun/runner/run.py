@@ -6,6 +6,7 @@ here are those of a shell: 127 not found, 126 not executable.
 """
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import NoReturn
 from gtrun.board import disposal
 from gtrun.board.local import LocalBoard
 from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed
+from gtrun.files import describe
 from gtrun.markers import Kind
 from gtrun.model import ResolvedRun
 from gtrun.names import RunId, decode_path
@@ -36,7 +38,8 @@ def run(encoded_path: str) -> int:
         record.append(Begun(run_id, time.time()))
         resolved = record.run.resolved
         try:
-            program = resolve(resolved, run_id, str(records.prompt_file(path)), os.environ)
+            stack = resource.getrlimit(resource.RLIMIT_STACK)[0] % (1 << 64)  # -1 is no limit
+            program = resolve(resolved, run_id, str(records.prompt_file(path)), inherited=os.environ, stack=stack)
         except LaunchFailed as error:
             return _give_up(record, error, _NOT_FOUND)
         gone = _disposed(record, resolved)
@@ -53,8 +56,7 @@ def run(encoded_path: str) -> int:
         _execute(program, records.prompt_file(path))
     except OSError as error:
         with Record(path) as record:
-            reason = LaunchFailed(f"cannot execute {program.path}: {error.strerror}")
-            return _give_up(record, reason, _NOT_EXECUTABLE)
+            return _give_up(record, LaunchFailed(_why_not(program, error)), _NOT_EXECUTABLE)
 
 
 def _open_board(path: str) -> LocalBoard:
@@ -67,6 +69,15 @@ def _give_up(record: Record, error: GtrunError, code: int) -> int:
     if error.hint:
         print(f"gtrun: hint: {error.hint}", file=sys.stderr)
     return code
+
+
+def _why_not(program: Program, error: OSError) -> str:
+    """What kept us from becoming the program; execve(2) also says ENOENT for the interpreter in its first line."""
+    if error.filename != program.path:
+        return f"cannot prepare the start of {program.path}: {describe(error)}"
+    if isinstance(error, FileNotFoundError) and os.path.exists(program.path):  # noqa: PTH110
+        return f"cannot execute {program.path}: the interpreter that its first line names is not there"
+    return f"cannot execute {program.path}: {error.strerror}"
 
 
 def _disposed(record: Record, run: ResolvedRun) -> str | None:

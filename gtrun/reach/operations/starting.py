@@ -60,7 +60,8 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
     prompt_file = records.prompt_file(records.open_folder(session.account.state) / f"{run.token}.jsonl")
     # what the unit inherits, which is not what the dispatcher has
     inherited = dict(entry.split("=", 1) for entry in session.bus.get(OBJECT, MANAGER, "Environment", "as"))
-    program = resolve(run, _NO_RUN, str(prompt_file), inherited)
+    stack = int(session.bus.get(OBJECT, MANAGER, "DefaultLimitSTACKSoft", "t"))
+    program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, stack=stack)
     if arguments.keep:
         session.prepared = records.create(session.account.state, run)
     return Prepared(run, program.path, program.argv, program.stdin)
