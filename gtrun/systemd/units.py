@@ -45,12 +45,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     active_exit: int
     main_start: int
     main_exit: int
-    main_code: int
-    main_status: int
-    result: str
     cpu_nsec: int | None
     memory_peak: int | None
-    cgroup: str
 
 
 def is_live(unit: UnitState) -> bool:
@@ -104,21 +100,16 @@ def observe(bus: Bus, state: UnitState) -> Observed:
             return None
         return value if value < (1 << 64) - 1 else None
 
-    invocation = bytes(bus.get(state.path, UNIT, "InvocationID", "ay") or []).hex()
     return Observed(
         state=state,
-        run=RunId(invocation) if invocation not in {"", _NO_INVOCATION} else None,
+        run=invocation(bus, state.path),
         main_pid=number(SERVICE, "MainPID", "u"),
         active_enter=number(UNIT, "ActiveEnterTimestampMonotonic", "t"),
         active_exit=number(UNIT, "ActiveExitTimestampMonotonic", "t"),
         main_start=number(SERVICE, "ExecMainStartTimestampMonotonic", "t"),
         main_exit=number(SERVICE, "ExecMainExitTimestampMonotonic", "t"),
-        main_code=number(SERVICE, "ExecMainCode", "i"),
-        main_status=number(SERVICE, "ExecMainStatus", "i"),
-        result=str(bus.get(state.path, SERVICE, "Result", "s")),
         cpu_nsec=counter("CPUUsageNSec"),
         memory_peak=counter("MemoryPeak"),
-        cgroup=str(bus.get(state.path, SERVICE, "ControlGroup", "s")),
     )
 
 
