@@ -86,17 +86,13 @@ def test_root_becomes_the_account_for_good():
 
 
 PARENT = """
-import socket, sys
+import sys
 from gtrun.account import own
 from gtrun.reach import operations
 from gtrun.reach import worker as workers
-silent = socket.socket(socket.AF_UNIX)
-silent.bind(sys.argv[1] + "/bus")
-silent.listen()
 worker = workers.as_account(own({"XDG_STATE_HOME": sys.argv[1], "XDG_RUNTIME_DIR": sys.argv[1]}))
 worker.call(operations.runs_of, operations.OfIssue(None))
 worker.ask(operations.await_end, operations.OfRun("task-1.service", None), seconds=None)
-silent.accept()  # it is in its wait
 fields = dict(line.split(":") for line in open(f"/proc/self/fdinfo/{worker._process}"))
 print(int(fields["Pid"]), flush=True)
 sys.stdin.read()
@@ -105,10 +101,16 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_a_wait_without_a_deadline_ends_with_the_parent(number, tmp_path):
+    silent = socket.socket(socket.AF_UNIX)
+    silent.settimeout(20)
+    silent.bind(f"{tmp_path}/bus")
+    silent.listen()
     command = [sys.executable, "-c", PARENT, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+    with silent, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         child = int(parent.stdout.readline())
-        assert not is_gone(child, seconds=0)
-        parent.send_signal(number)
-        assert parent.wait(timeout=20) == -number
-        assert is_gone(child)
+        conversation, _ = silent.accept()  # the child is in its wait
+        with conversation:
+            assert not is_gone(child, seconds=0)
+            parent.send_signal(number)
+            assert parent.wait(timeout=20) == -number
+            assert is_gone(child)
