@@ -3,39 +3,25 @@
 import pytest
 
 from gtrun.exits import Exit
-from gtrun.guards import Pass, Question, Refuse, duplicate
-from gtrun.guards.verdict import BoardView
-from gtrun.systemd.units import UnitState
+from gtrun.guards import Pass, Refuse, duplicate
 
 
-def question(units, environment):
-    return Question("1", "me", environment, (), (), BoardView, lambda: units)
-
-
-def unit(name, active, job=0):
-    return UnitState(name=name, description="", load="loaded", active=active, sub="x", path="/", job=job)
-
-
-OVER = unit("task-1.service", "failed")
-LIVE = unit("task-1-dup2.service", "activating")
-
-
-@pytest.mark.parametrize("units", [[], [OVER]])
-def test_it_passes_while_nothing_is_live(units):
-    assert duplicate.check(question(units, {})) == Pass()
+def test_it_passes_while_nothing_is_live(asked, unit):
+    assert duplicate.check(asked()) == Pass()
+    assert duplicate.check(asked(units=lambda: [unit("task-1.service", "failed")])) == Pass()
 
 
 @pytest.mark.parametrize("environment", [{}, {"DISPATCH_ALLOW_DUPLICATE": "0"}, {"DISPATCH_ALLOW_DUPLICATE": "yes"}])
-def test_it_refuses_and_names_what_is_live(environment):
-    verdict = duplicate.check(question([OVER, LIVE], environment))
+def test_it_refuses_and_names_what_is_live(environment, asked, unit):
+    units = [unit("task-1.service", "failed"), unit("task-1-dup2.service", "activating")]
+    verdict = duplicate.check(asked(environment=environment, units=lambda: units))
     assert isinstance(verdict, Refuse)
     assert verdict.code is Exit.DUPLICATE
     assert verdict.reason == "task-1-dup2.service is already live on me (activating/x)"
 
 
-def test_the_hatch_does_not_even_ask():
+def test_the_hatch_does_not_even_ask(asked):
     def never():
         raise AssertionError
 
-    asked = Question("1", "me", {"DISPATCH_ALLOW_DUPLICATE": "1"}, (), (), BoardView, never)
-    assert duplicate.check(asked) == Pass()
+    assert duplicate.check(asked(environment={"DISPATCH_ALLOW_DUPLICATE": "1"}, units=never)) == Pass()
