@@ -13,6 +13,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -28,6 +29,10 @@ class Claim(msgspec.Struct):
     problem: str = ""
 
 
+_LONGEST = 10**8
+"""Seconds, about three years: a longer wait overflows what the kernel is told."""
+
+
 @contextlib.contextmanager
 def taken(path: Path, *, wait: float, claim: Claim) -> Iterator[None]:
     """The lock, if it is to be had within `wait` seconds; else the same without it. `claim` tells which.
@@ -35,23 +40,24 @@ def taken(path: Path, *, wait: float, claim: Claim) -> Iterator[None]:
     A guard that cannot be asked must not stop the fleet, so whatever is wrong with the lock is an answer.
     """
     began = time.monotonic()
-    try:
-        descriptor = _open(path)
-    except (OSError, StateError) as error:
-        claim.problem = f"the claim lock cannot be opened: {describe(error) if isinstance(error, OSError) else error}"
-        yield
-        return
-    try:
-        if not _lock(descriptor, wait):
-            claim.problem = f"the claim lock {path} was not to be had within {wait:g} s"
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = _open(path)
+            stack.callback(os.close, descriptor)
+            if not _lock(descriptor, min(wait, _LONGEST)):
+                claim.problem = f"the claim lock {path} was not to be had within {wait:g} s"
+            elif not os.path.samestat(os.fstat(descriptor), path.lstat()):
+                claim.problem = f"the claim lock {path} was replaced while it was waited for"
+        except (OSError, StateError) as error:
+            why = describe(error) if isinstance(error, OSError) else error
+            claim.problem = f"the claim lock {path} is not to be had: {why}"
         locked = time.monotonic()
         claim.waited = locked - began
         try:
             yield
         finally:
-            claim.held = time.monotonic() - locked
-    finally:
-        os.close(descriptor)
+            if not claim.problem:
+                claim.held = time.monotonic() - locked
 
 
 def _open(path: Path) -> int:
@@ -61,7 +67,7 @@ def _open(path: Path) -> int:
     info = os.fstat(descriptor)
     if info.st_uid != os.geteuid() or not stat.S_ISREG(info.st_mode) or info.st_mode & 0o077:
         os.close(descriptor)
-        raise StateError(f"{path} is not a private file of this account")
+        raise StateError(f"it is {stat.filemode(info.st_mode)} of owner {info.st_uid}, not this account's private file")
     return descriptor
 
 
@@ -69,22 +75,44 @@ def _lock(descriptor: int, wait: float) -> bool:
     """Take the lock; False if somebody else held it all the while.
 
     flock(2) has no deadline, so the wait is a child's: the lock belongs to the open file, which both share, and it
-    stays with the parent when the child has got it and is gone. A deadline or ^C ends the child.
+    stays with the parent when the child has got it and is gone. A deadline or ^C ends the child. Raises OSError.
     """
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if _lock_at_once(descriptor):
         return True
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # if the parent is killed it must not wait on, as it would then hold the lock for nobody
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # ^C would leave the child between fork and try
+    try:
+        child = os.fork()
+        if child == 0:
+            _wait_for_lock(descriptor, wait)
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            gone = os.pidfd_open(child)
+            try:
+                select.select([gone], [], [], wait)
+            finally:
+                os.close(gone)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return _lock_at_once(descriptor)  # whatever the child ended of: what it got is ours already
+
+
+def _lock_at_once(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _wait_for_lock(descriptor: int, wait: float) -> NoReturn:
+    """The child's life. If the parent is killed it holds nothing that anybody waits for, and soon ends by itself."""
+    try:
+        os.closerange(0, descriptor)
+        os.closerange(descriptor + 1, 1 << 16)
         signal.alarm(int(wait) + 2)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os._exit(0)
-    gone = os.pidfd_open(child)
-    try:
-        return bool(select.select([gone], [], [], wait)[0])
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(gone)
+        os._exit(0)
