@@ -5,6 +5,10 @@ from datetime import UTC, datetime
 from gtrun.exits import Exit
 from gtrun.guards.verdict import Open, Pass, Question, Refuse, Verdict
 from gtrun.quota import dark_until
+from gtrun.text import shorten
+
+_SOURCE_LENGTH = 200
+"""Characters: the agent writes it, and it goes on one line."""
 
 
 def check(question: Question) -> Verdict:
@@ -18,7 +22,7 @@ def check(question: Question) -> Verdict:
     if dark is None:
         return Pass()
     when = f"{datetime.fromtimestamp(dark.at, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
-    source = f" ({dark.source})" if dark.source else ""
+    source = f" ({shorten(dark.source, _SOURCE_LENGTH)})" if dark.source else ""
     return Refuse(
         f"the quota of {question.agent} is used up until {when}{source}",
         Exit.QUOTA,

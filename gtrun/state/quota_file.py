@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import stat
 from pathlib import Path
 
 import msgspec
@@ -22,14 +21,12 @@ def read(state: str) -> QuotaFile:
     """What the file says; it is nobody's fault if it says nothing, so every trouble is an answer."""
     path = _path(state)
     try:
-        descriptor = open_private(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = open_private(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         return QuotaFile()
     except OSError as error:
         return QuotaFile(problem=f"cannot read {describe(error)}")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return QuotaFile(problem=f"{path} is not a regular file")
         try:
             return QuotaFile(quota=msgspec.json.decode(file.read(_LARGEST), type=Quota))
         except OSError as error:

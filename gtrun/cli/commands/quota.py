@@ -85,13 +85,13 @@ def _write(context: typer.Context, agent: Agent, quota: Quota | None) -> None:
 def _instant(text: str) -> float:
     now = time.time()
     try:
-        if re.fullmatch(r"[0-9hmsd. ]+", text):
+        if re.fullmatch(r"[0-9a-z. ]+", text):
             at = now + seconds(text)
         elif datetime.fromisoformat(text).tzinfo is None:
             at = datetime.fromisoformat(text).astimezone(UTC).timestamp()
         else:
             at = instant(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise UsageError(
             f"{text!r} is no instant", hint="like 2026-11-30T18:00, 2026-11-30T18:00:00Z, or 90m from now"
         ) from None
