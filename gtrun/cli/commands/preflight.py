@@ -9,10 +9,14 @@ from gtrun.cli.commands import IssueArgument, command_parser
 from gtrun.cli.output import say
 from gtrun.dispatch import Asked, Request, ask
 from gtrun.exits import Exit
-from gtrun.guards import CLAIM, ORDER, Guard
-from gtrun.names import IssueKey, parse_issue
+from gtrun.guards import CLAIM, ORDER, Guard, Question
+from gtrun.guards.verdict import BoardView, FleetView
+from gtrun.names import IssueKey, parse_issue, unit_names
+from gtrun.quota import QuotaFile
 from gtrun.reach import Worker
-from gtrun.survey import enlisted
+from gtrun.reach import operations as at_agent
+from gtrun.survey import agents_of, enlisted, survey
+from gtrun.text import plain
 
 app = command_parser()
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="An agent of fleet.toml.", show_default=False)]
@@ -36,18 +40,36 @@ def duplicate(context: typer.Context, agent: AgentArgument, issue: IssueArgument
 @app.command("claim")
 def claim(context: typer.Context, issue: IssueArgument) -> int:
     """Exits with 14 if any agent runs this issue."""
-    return _preflight(context, CLAIM, None, parse_issue(issue))
-
-
-def _preflight(context: typer.Context, guard: Guard, target: str | None, issue: IssueKey) -> int:
+    key = parse_issue(issue)
     fleet, caller = context.obj.fleet(), context.obj.caller()
-    agent = fleet.agent(target) if target is not None else next(iter(fleet.agents.values()))
-    with Worker.start() as worker, enlisted(fleet, caller, agent, worker) as team:
-        # for the claim no agent is the own one: a run on any of them is somebody else's
-        question = Asked(fleet, Request(target or "", issue, caller, os.environ), team).question
-        _, refusal = ask([guard], question, say)
+    answers = survey(agents_of(fleet, None), fleet, caller, at_agent.list_units, at_agent.Patterns(unit_names(key)))
+    units = {answer.agent.name: answer.value for answer in answers if answer.value is not None}
+    silent = {answer.agent.name: answer.problem for answer in answers if answer.value is None}
+    question = Question(
+        issue=key,
+        agent="",  # no agent is the own one: a run on any of them is somebody else's
+        environment=os.environ,
+        terminal_labels=(),
+        terminal_glyphs=(),
+        now=0.0,
+        board=BoardView,
+        quota=QuotaFile,
+        units=list,
+        fleet=lambda: FleetView(units, silent),
+    )
+    return _answer(CLAIM, question)
+
+
+def _preflight(context: typer.Context, guard: Guard, target: str, issue: IssueKey) -> int:
+    fleet, caller = context.obj.fleet(), context.obj.caller()
+    with Worker.start() as worker, enlisted(fleet, caller, fleet.agent(target), worker) as team:
+        return _answer(guard, Asked(fleet, Request(target, issue, caller, os.environ), team).question)
+
+
+def _answer(guard: Guard, question: Question) -> int:
+    _, refusal = ask([guard], question, say)
     if refusal is None:
         print("pass")
         return Exit.DONE
-    print(f"refused: {refusal.reason}")
+    print(f"refused: {plain(refusal.reason)}")
     return refusal.code
