@@ -12,6 +12,7 @@
 9.  The outcome is in the ledger.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -38,6 +39,7 @@ from gtrun.state import claim as claim_lock
 from gtrun.state.claim import Claim
 from gtrun.state.ledger import Attempt, Ledger, Verdicts
 from gtrun.survey import Team, enlisted
+from gtrun.systemd import entry
 from gtrun.systemd.units import UnitState, is_live
 
 _BOARD_WAIT = 3.0
@@ -81,6 +83,7 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             issue=request.issue, agent=agent.name, account=team.account.name, unit=unit_name(request.issue),
         )  # fmt: skip
         verdicts, refusal = ask(ORDER, asked.question, say)
+        _log(attempt, verdicts)
         if refusal is not None:
             ledger.begin(replace(attempt, outcome="refused", code=refusal.code, reason=refusal.reason), verdicts)
             raise _refused(refusal)
@@ -93,9 +96,12 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
         try:
             run, reply = _claim_and_start(fleet, agent, run, asked, claim, verdicts, say)
             launched = _await_start(asked, run, reply)
-        except ManagerSilent:
-            raise  # it may have been started: the attempt stays without an outcome until somebody has looked
-        except KeyboardInterrupt:
+        except (ManagerSilent, KeyboardInterrupt) as error:
+            # it may have been started: the attempt stays without an outcome until somebody has looked
+            with contextlib.suppress(StateError):
+                ledger.note(run.token, claim=claim, verdicts=verdicts)
+            if isinstance(error, ManagerSilent):
+                raise
             raise GtrunError(
                 f"interrupted: {run.unit} may have been started on {agent.name}",
                 hint=f"ask: gtrun live {run.issue.key}",
@@ -105,6 +111,8 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             what = "refused" if isinstance(error, Refused) else "failed"
             ledger.decide(run.token, what, code=error.code, reason=error.message, claim=claim, verdicts=verdicts)
             raise
+        finally:
+            _log(attempt, verdicts)
         try:
             ledger.decide(
                 run.token, "started", code=Exit.DONE, run=launched.run, unit=run.unit, claim=claim, verdicts=verdicts
@@ -140,6 +148,16 @@ def ask(guards: Iterable[Guard], question: Question, say: Say) -> tuple[Verdicts
                 verdicts.append((name, "open", reason))
                 say(f"{name} guard failed open: {reason}")
     return verdicts, None
+
+
+def _log(attempt: Attempt, verdicts: Verdicts) -> None:
+    """What guards said other than pass, in the journal."""
+    for guard, verdict, reason in verdicts:
+        entry.write(
+            f"{guard} guard {'failed open' if verdict == 'open' else 'refused'}: {reason}",
+            GTRUN_GUARD=guard, GTRUN_VERDICT=verdict, GTRUN_ISSUE=attempt.issue, GTRUN_AGENT=attempt.agent,
+            GTRUN_ATTEMPT=attempt.token,
+        )  # fmt: skip
 
 
 def dispatchable(fleet: Fleet, request: Request) -> Agent:
@@ -268,11 +286,13 @@ def _claim_and_start(
     def prepared(run: ResolvedRun) -> ResolvedRun:
         return worker.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=True)).run
 
-    run = prepared(replace(run, unit=_free_name(asked.question, asked.units())))
+    told: list[str] = []  # said once the lock is free: whoever reads it may be slow
+    may_have_started = False
     try:
+        run = prepared(replace(run, unit=_free_name(asked.question, asked.units())))
         with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim):
             asked.probe(claim.problem)
-            said, refusal = ask([CLAIM], asked.question, say)
+            said, refusal = ask([CLAIM], asked.question, told.append)
             verdicts += said
             if refusal is not None:
                 raise _refused(refusal)
@@ -280,12 +300,20 @@ def _claim_and_start(
             if free != run.unit:  # only with the hatch: somebody took the number meanwhile
                 worker.call(at_agent.discard, at_agent.Nothing())
                 run = prepared(replace(run, unit=free))
+            may_have_started = True
             return run, _start(fleet, agent, asked, run.unit)
     except ManagerSilent:
         raise
+    except KeyboardInterrupt:
+        if may_have_started:
+            raise
+        raise GtrunError("interrupted: nothing was started", code=Exit.INTERRUPTED) from None
     except GtrunError:
         worker.call(at_agent.discard, at_agent.Nothing())
         raise
+    finally:
+        for line in told:
+            say(line)
 
 
 def _start(fleet: Fleet, agent: Agent, asked: Asked, unit: UnitName) -> StartReply:

@@ -214,14 +214,24 @@ class Ledger:
 
         `unit` is the name that was chosen under the lock, `claim` tells of the lock, `verdicts` what was said there.
         """
-        waited, held = (claim.waited, claim.held) if claim else (None, None)
         with self._failures(), self._transaction():
             self._db.execute(
                 "UPDATE attempt SET outcome = ?, code = ?, reason = ?, run = ?, unit = coalesce(?, unit),"
-                " lock_waited = ?, lock_held = ?, decided_at = ? WHERE token = ?",
-                (outcome, code, reason, run, unit, waited, held, time.time(), token),
+                " decided_at = ? WHERE token = ?",
+                (outcome, code, reason, run, unit, time.time(), token),
             )
-            self._add(token, verdicts or [])
+            self._note(token, claim, verdicts)
+
+    def note(self, token: Token, *, claim: Claim, verdicts: Verdicts) -> None:
+        """What happened under the lock, of an attempt whose outcome is not known yet. Raises StateError."""
+        with self._failures(), self._transaction():
+            self._note(token, claim, verdicts)
+
+    def _note(self, token: Token, claim: Claim | None, verdicts: Verdicts | None) -> None:
+        if claim is not None:
+            told = (claim.waited, claim.held, token)
+            self._db.execute("UPDATE attempt SET lock_waited = ?, lock_held = ? WHERE token = ?", told)
+        self._add(token, verdicts or [])
 
     def _add(self, token: Token, verdicts: Verdicts) -> None:
         self._db.executemany(

@@ -32,9 +32,9 @@ IN_WORKER_AFTER_START = Barrier(
 # where the dispatcher is killed, and whether its run goes on
 STEPS = [
     (Barrier("before-attempt", "dispatch.py", BEGINS.rstrip("\n")), False),
-    (Barrier("after-attempt", "dispatch.py", "    run = prepared(replace(run, unit=_free_name("), False),
+    (Barrier("after-attempt", "dispatch.py", "        run = prepared(replace(run, unit=_free_name("), False),
     (IN_WORKER_AFTER_RECORD, False),
-    (Barrier("after-record", "dispatch.py", "    try:\n        with claim_lock.taken("), False),
+    (Barrier("after-record", "dispatch.py", "        with claim_lock.taken("), False),
     (Barrier("under-the-lock", "dispatch.py", "    override = fleet.rigs[agent.rig].gtrun"), False),
     (
         Barrier(
