@@ -10,11 +10,14 @@ from gtrun.exits import Exit
 from gtrun.looking import History, Past
 from gtrun.looking import history as history_of
 from gtrun.markers import outcome, used
+from gtrun.measures import human_seconds
 from gtrun.names import parse_issue
 from gtrun.state.ledger import Attempt
 from gtrun.text import plain
 
 app = command_parser()
+_NOTABLE = 0.1
+"""Seconds: a claim lock that was waited for, or held, for less is not worth a word on the page."""
 
 
 @app.command()
@@ -50,6 +53,8 @@ def _document(key: str, told: History) -> None:
                 "code": one.code,
                 "reason": one.reason,
                 "run": one.run,
+                "lock_waited": one.lock_waited,
+                "lock_held": one.lock_held,
                 "verdicts": [
                     {"guard": guard, "verdict": verdict, "reason": reason} for guard, verdict, reason in one.verdicts
                 ],
@@ -96,6 +101,10 @@ def _page(key: str, told: History) -> None:
 def _attempt(one: Attempt) -> tuple[object, ...]:
     why = [f"{guard} guard failed open: {reason}" for guard, verdict, reason in one.verdicts if verdict == "open"]
     why += [one.reason] if one.reason else []
+    if (one.lock_waited or 0.0) > _NOTABLE:
+        why.append(f"waited {human_seconds(one.lock_waited or 0.0)} for the claim lock")
+    if (one.lock_held or 0.0) > _NOTABLE:
+        why.append(f"held the claim lock for {human_seconds(one.lock_held or 0.0)}")
     outcome_said = one.outcome or "not known (its dispatcher died, or it is under way)"
     return (local(one.at), one.by, one.agent, outcome_said, "-" if one.code is None else one.code, "; ".join(why))
 
