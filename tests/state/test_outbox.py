@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 
 import pytest
-from test_record import resolved
 
 from gtrun.board.local import LocalBoard
 from gtrun.errors import BoardUnavailable, StateError
@@ -14,6 +13,7 @@ from gtrun.names import RunId
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.record import Begun, Ended, Owed, Posted, Record
+from tests.state.test_record import resolved
 
 ENDING = Ending(result=Result.SUCCESS, exit_code=0)
 
