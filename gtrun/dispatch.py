@@ -16,6 +16,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -85,7 +86,8 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
         verdicts, refusal = ask(ORDER, asked.question, say)
         _log(attempt, verdicts)
         if refusal is not None:
-            ledger.begin(replace(attempt, outcome="refused", code=refusal.code, reason=refusal.reason), verdicts)
+            attempt = replace(attempt, outcome="refused", code=refusal.code, reason=refusal.reason)
+            _record(partial(ledger.begin, attempt, verdicts), say)
             raise _refused(refusal)
         if not lingers(team.account):
             say(f"warning: {team.account.name} does not linger, so its last logout ends the run")
@@ -109,19 +111,24 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             ) from None
         except GtrunError as error:
             what = "refused" if isinstance(error, Refused) else "failed"
-            ledger.decide(run.token, what, code=error.code, reason=error.message, claim=claim, verdicts=verdicts)
+            outcome = partial(ledger.decide, run.token, what, code=error.code, reason=error.message)
+            _record(partial(outcome, claim=claim, verdicts=verdicts), say)
             raise
         finally:
             _log(attempt, verdicts)
-        try:
-            ledger.decide(
-                run.token, "started", code=Exit.DONE, run=launched.run, unit=run.unit, claim=claim, verdicts=verdicts
-            )
-        except StateError as error:
-            say(f"warning: it was started, but {error.message}")
+        outcome = partial(ledger.decide, run.token, "started", code=Exit.DONE, run=launched.run, unit=run.unit)
+        _record(partial(outcome, claim=claim, verdicts=verdicts), say)
     for key in launched.not_in_force:
         say(f"warning: limits.{key} is not in force: its controller is not delegated to the manager of {agent.name}")
     return Started(run, launched)
+
+
+def _record(write: Callable[[], None], say: Say) -> None:
+    """Tell the ledger what came of it. What came of it stays the same if the ledger cannot be told."""
+    try:
+        write()
+    except StateError as error:
+        say(f"warning: {error.message}")
 
 
 def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepared:

@@ -1,5 +1,6 @@
 """Checking a box: what would keep a dispatch from working, and how to mend it."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,19 +26,29 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
     """Every finding, the fine ones too, in the order in which one would mend them."""
     source = fleet.source or "no fleet.toml: one agent, me"
     yield Finding("config", source, is_fine=True)
-    try:
-        with LocalBoard.open(fleet.board.path):
-            yield Finding("board", f"{fleet.board.path} answers", is_fine=True)
-    except BoardUnavailable as error:
-        yield Finding("board", error.message, is_fine=False, mend=error.hint or "look at the folder's owner and mode")
+    board = _board(fleet.board.path)
+    yield board
     here = [agent for agent in fleet.agents.values() if fleet.rigs[agent.rig].host is None]
-    for answer in survey(here, fleet, caller, at_agent.examine, at_agent.ToExamine(fleet.board.path)):
+    for answer in survey(
+        here, fleet, caller, at_agent.examine, at_agent.ToExamine(fleet.board.path if board.is_fine else None)
+    ):
         yield from _of_agent(fleet, answer.agent, answer.account)
         if answer.value is None:
             yield Finding(answer.agent.name, answer.problem, is_fine=False, mend=answer.hint)
         else:
             for found in answer.value:
                 yield Finding(answer.agent.name, found.what, found.is_fine, found.mend)
+
+
+def _board(path: str) -> Finding:
+    """That there is no board yet is no fault: the first issue makes it."""
+    if not os.path.lexists(path):
+        return Finding("board", f"there is none yet at {path}: the first `gtrun board add` makes it", is_fine=True)
+    try:
+        with LocalBoard.open(path):
+            return Finding("board", f"{path} answers", is_fine=True)
+    except BoardUnavailable as error:
+        return Finding("board", error.message, is_fine=False, mend=error.hint or "look at the folder's owner and mode")
 
 
 def _of_agent(fleet: Fleet, agent: Agent, account: Account | None) -> Iterator[Finding]:

@@ -516,8 +516,8 @@ def dispatcher_dies_after_the_start(box: Box) -> None:
     scene = Scene(box)
     box.replace(
         f"{PACKAGE}/dispatch.py",
-        '        try:\n            ledger.decide(run.token, "started"',
-        '        os.kill(os.getpid(), 9)\n        try:\n            ledger.decide(run.token, "started"',
+        '        outcome = partial(ledger.decide, run.token, "started"',
+        '        os.kill(os.getpid(), 9)\n        outcome = partial(ledger.decide, run.token, "started"',
     )
     scene.runs_shell(SLEEPS)
     issue = scene.issue()

@@ -47,7 +47,7 @@ STEPS = [
         Barrier(
             "after-job",
             "dispatch.py",
-            '            ledger.decide(\n                run.token, "started", code=Exit.DONE,',
+            '        outcome = partial(ledger.decide, run.token, "started"',
         ),
         True,
     ),

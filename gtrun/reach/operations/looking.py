@@ -104,9 +104,9 @@ def runs_of(session: Session, arguments: OfIssue) -> Runs:
 
 
 class ToExamine(msgspec.Struct, frozen=True):
-    """The board's path."""
+    """The board's path; None if nobody has to ask it."""
 
-    board: str
+    board: str | None
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -128,13 +128,8 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
     else:
         mend = "install gtrun under a plain path that every agent account can read, such as /opt/gtrun"
         found.append(Found(f"its units cannot execute {command[0]}", is_fine=False, mend=mend))
-    try:
-        with LocalBoard.open(arguments.board, wait=_BOARD_WAIT):
-            writable = os.access(arguments.board, os.W_OK)
-            mend = "" if writable else f"put the account into the group of {arguments.board}, then restart its manager"
-            found.append(Found(f"it can {'write' if writable else 'only read'} the board", writable, mend))
-    except BoardUnavailable as error:
-        found.append(Found(error.message, is_fine=False, mend=error.hint))
+    if arguments.board is not None and Path(arguments.board).exists():
+        found.append(_board(arguments.board))
     controllers = transient.delegated_controllers(str(session.bus.get(_ROOT_SLICE, SLICE, "ControlGroup", "s")))
     missing = [name for name in ("memory", "pids", "cpu") if name not in controllers]
     if missing:
@@ -145,6 +140,16 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
         for path in _drop_ins(session.account)
     ]
     return found
+
+
+def _board(path: str) -> Found:
+    try:
+        with LocalBoard.open(path, wait=_BOARD_WAIT):
+            writable = os.access(path, os.W_OK)
+    except BoardUnavailable as error:
+        return Found(error.message, is_fine=False, mend=error.hint)
+    mend = "" if writable else f"put the account into the group of {path}, then restart its manager"
+    return Found(f"it can {'write' if writable else 'only read'} the board", writable, mend)
 
 
 _ROOT_SLICE = "/org/freedesktop/systemd1/unit/_2d_2eslice"
