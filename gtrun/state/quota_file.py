@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from gtrun.errors import StateError
-from gtrun.files import describe, ensure_private_folder, open_private, publish, sync_folder
+from gtrun.files import ensure_private_folder, open_private, publish, sync_folder
 from gtrun.quota import Quota, QuotaFile
 
 _LARGEST = 64 * 1024
@@ -25,7 +25,7 @@ def read(state: str) -> QuotaFile:
     except (FileNotFoundError, NotADirectoryError):
         return QuotaFile()
     except OSError as error:
-        return QuotaFile(problem=f"cannot read {describe(error)}")
+        return QuotaFile(problem=f"cannot read {path}: {error.strerror}")
     with os.fdopen(descriptor, "rb") as file:
         try:
             return QuotaFile(quota=msgspec.json.decode(file.read(_LARGEST), type=Quota))

@@ -1,0 +1,58 @@
+"""An entry in the journal, as journald would read it; and what is no journal is no obstacle."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from gtrun.systemd import entry
+
+
+def parsed(datagram):
+    """The fields of an entry, by the rules of the protocol's page."""
+    fields = {}
+    while datagram:
+        name, _, rest = datagram.partition(b"\n")
+        length = int.from_bytes(rest[:8], "little")
+        fields[name.decode()] = rest[8 : 8 + length].decode()
+        assert rest[8 + length : 9 + length] == b"\n"
+        datagram = rest[9 + length :]
+    return fields
+
+
+@pytest.fixture
+def journal(tmp_path, monkeypatch):
+    path = str(tmp_path / "socket")
+    monkeypatch.setattr(entry, "_SOCKET", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
+        bound.bind(path)
+        yield bound
+
+
+def test_fields_arrive_as_they_are(journal):
+    reason = "two\nGTRUN_VERDICT=pass\nlines, \u00e9 and \udcff"
+    entry.write("claim guard failed open: \x1b[31mx", GTRUN_GUARD="claim", GTRUN_REASON=reason)
+    assert parsed(journal.recv(1 << 16)) == {
+        "MESSAGE": "claim guard failed open: \x1b[31mx",
+        "PRIORITY": "4",
+        "SYSLOG_IDENTIFIER": "gtrun",
+        "GTRUN_GUARD": "claim",
+        "GTRUN_REASON": reason.encode("utf-8", "replace").decode(),
+    }
+
+
+def test_a_long_message_is_cut(journal):
+    entry.write("x" * 1_000_000)
+    assert len(parsed(journal.recv(1 << 16))["MESSAGE"]) == 8192
+
+
+def test_a_journal_that_is_full_or_gone_changes_nothing(journal):
+    for _ in range(2000):  # nobody reads, and a datagram socket's queue is short
+        entry.write("said elsewhere as well")
+    journal.close()
+    entry.write("refused: nobody is bound to it")
+    Path(entry._SOCKET).unlink()
+    entry.write("no such file")
+    before = sorted(Path("/proc/self/fd").iterdir())
+    entry.write("no such file")
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
