@@ -3,7 +3,8 @@
 import os
 import select
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +63,64 @@ def stream(argv: Sequence[str], *, until: int | None = None) -> Iterator[bytes]:
             yield from _lines(child.stdout.fileno() if child.stdout else -1, until)
         finally:
             child.terminate()
+
+
+def relay(
+    argv: Sequence[str],
+    hear: Callable[[int, bytes], bool],
+    *,
+    environment: Mapping[str, str],
+    deadline: Callable[[], float | None],
+) -> int:
+    """Run a program without input until it ends; returns its exit code, or the negative number of a signal.
+
+    `hear` gets what it writes as it comes, to stdout (1) or stderr (2), and says with True that nothing else is wanted:
+    then it is ended. `deadline` is asked before each wait: an instant of time.monotonic() or None. Raises TimeoutError.
+    """
+    tied = ["setpriv", "--pdeathsig=TERM", "--", *argv]
+    with subprocess.Popen(
+        tied, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        try:
+            return _relay(child, hear, deadline)
+        finally:
+            child.terminate()
+            try:
+                child.wait(1.0)
+            except subprocess.TimeoutExpired:  # it was stopped
+                child.kill()
+
+
+def _relay(
+    child: "subprocess.Popen[bytes]", hear: Callable[[int, bytes], bool], deadline: Callable[[], float | None]
+) -> int:
+    streams = {stream.fileno(): number for number, stream in ((1, child.stdout), (2, child.stderr)) if stream}
+    gone = os.pidfd_open(child.pid)
+    try:
+        poll = select.poll()
+        for descriptor in (*streams, gone):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            until = deadline()
+            ready = poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000)
+            if not ready:
+                raise TimeoutError
+            spoke = [descriptor for descriptor, _ in ready if descriptor in streams]
+            for descriptor in spoke:
+                chunk = os.read(descriptor, 1 << 16)
+                if not chunk:
+                    poll.unregister(descriptor)
+                elif hear(streams[descriptor], chunk):
+                    return 0
+            if not spoke:  # it has ended and all is read; a child of its own may keep the pipes open
+                return child.wait()
+    finally:
+        os.close(gone)
+
+
+def pause(seconds: float) -> None:
+    """Wait before a program is tried again; ^C ends it."""
+    select.select([], [], [], seconds)
 
 
 def _lines(output: int, until: int | None) -> Iterator[bytes]:
