@@ -17,7 +17,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # words, values and names: no room here knows of systemd, a board or a configuration
     "base": (
         "exits", "errors", "text", "measures", "names", "model", "markers", "placeholders", "account", "files", "alive",
-        "quota",
+        "hangup", "quota",
     ),
     # what people wrote in fleet.toml; programs of others
     "edge": ("config", "process"),
@@ -26,7 +26,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # what one dispatch is made of: the program to run, the process that acts as its account, the guards
     "parts": ("program", "reach", "guards"),
     # what people ask for; each module is one verb, or what several of them share
-    "verbs": ("dispatch", "runner", "survey", "looking", "reconcile", "doctor"),
+    "verbs": ("dispatch", "forward", "runner", "survey", "looking", "reconcile", "doctor"),
     # parse, call, print
     "command line": ("cli", "__main__"),
 }  # fmt: skip

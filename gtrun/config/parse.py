@@ -46,7 +46,15 @@ FLEET = Keys(
             },
             planned=frozenset({"repo", "api", "ready_label", "token_file", "trusted"}),
         ),
-        "claim": Keys({"lock": values.path, "wait": values.duration}, planned=frozenset({"host"})),
+        "claim": Keys(
+            {
+                "host": values.destination,
+                "machine_id": values.machine_id,
+                "gtrun": values.program_path,
+                "lock": values.path,
+                "wait": values.duration,
+            }
+        ),
         "run": _RUN,
         "rigs": Named(
             values.name,

@@ -22,10 +22,17 @@ class BoardConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The claim lock: an absolute path, and how long it is waited for, in seconds."""
+    """Where every claim is made, and the lock: an absolute path, and how long it is waited for, in seconds.
+
+    `host` is `account@host` as ssh(1) takes it; None for whoever dispatches, here. With `machine_id` that host is
+    recognised by it (machine-id(5)), otherwise by its name and addresses. `gtrun` is what is executed there.
+    """
 
     lock: str
     wait: float = 20.0
+    host: str | None = None
+    machine_id: str | None = None
+    gtrun: str = "gtrun"
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):

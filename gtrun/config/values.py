@@ -110,6 +110,21 @@ def host(value: object) -> str:
     return text(value)
 
 
+def destination(value: object) -> str:
+    """An account and a host as ssh takes them."""
+    name, at, there = text(value).partition("@")
+    if not (at and _ACCOUNT.fullmatch(name) and _HOST.fullmatch(there) and "@" not in there):
+        raise WrongValueError(f"expected an account and a host like ops@box1, found {found(value)}")
+    return text(value)
+
+
+def machine_id(value: object) -> str:
+    """What /etc/machine-id of a box says (machine-id(5))."""
+    if not re.fullmatch(r"[0-9a-f]{32}", text(value), re.ASCII):
+        raise WrongValueError(f"expected the 32 characters of /etc/machine-id there, found {found(value)}")
+    return text(value)
+
+
 def kind(value: object) -> str:
     """The kind of the board."""
     if value == "github":
