@@ -53,12 +53,16 @@ Say = Callable[[str], None]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Who wants which issue run by which agent. `environment` holds the hatches (DISPATCH_…, GTRUN_BACKEND)."""
+    """Who wants which issue run by which agent. `environment` holds the hatches (DISPATCH_…, GTRUN_BACKEND).
+
+    `caller` is the account that dispatches, `by` who asked it to, as the ledger and the run record keep it.
+    """
 
     target: str
     issue: IssueKey
     caller: Account
     environment: Mapping[str, str]
+    by: str
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -80,7 +84,7 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             say(f"the ledger was damaged: its bytes are kept in {ledger.moved_aside}, and a new one was begun")
         asked = Asked(fleet, request, team)
         attempt = Attempt(
-            token=Token(os.urandom(16).hex()), at=time.time(), by=request.caller.name, dispatcher=alive.this_process(),
+            token=Token(os.urandom(16).hex()), at=time.time(), by=request.by, dispatcher=alive.this_process(),
             issue=request.issue, agent=agent.name, account=team.account.name, unit=unit_name(request.issue),
         )  # fmt: skip
         verdicts, refusal = ask(ORDER, asked.question, say)
@@ -280,7 +284,7 @@ def resolved(fleet: Fleet, agent: Agent, request: Request, token: Token, issue: 
         limits=profile.limits,
         keep=profile.keep,
         dispatched_at=time.time(),
-        dispatched_by=request.caller.name,
+        dispatched_by=request.by,
     )
 
 

@@ -85,6 +85,16 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     dispatched_by: str
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Who had a command run here from somewhere else, `account@host`, and the configuration that says so.
+
+    It is what the other side says of itself.
+    """
+
+    by: str
+    source: str
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a run used: CPU in seconds, memory in bytes; None where the kernel does not say."""
 

@@ -30,6 +30,9 @@ COMMANDS = {
     "info": "Versions.",
 }
 
+_TYPED = "gtrun.typed"
+"""Where the parser's context keeps the command and its arguments as they were typed."""
+
 
 class _Lazy(TyperGroup):
     """A group that imports only the module of the command it runs."""
@@ -45,6 +48,10 @@ class _Lazy(TyperGroup):
         command.name = cmd_name
         command.help = command.help or COMMANDS[cmd_name]
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        ctx.meta[_TYPED] = list(args)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
         try:
@@ -67,16 +74,20 @@ app = typer.Typer(
 def _options(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option(help="Use this fleet.toml.", metavar="FILE")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.")] = False,  # noqa: ARG001, FBT002
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.")] = False,  # noqa: FBT002
 ) -> None:
     """Start one run of one issue by one coding agent, exactly once, as a systemd unit."""
-    context.obj = Invocation.of(os.environ, config)
+    typed = [*(["--debug"] if debug else []), *context.meta[_TYPED]]
+    context.obj = context.obj or Invocation.of(os.environ, config, typed)
 
 
-def parse_and_run(arguments: Sequence[str]) -> int:
-    """Parse a command line and run its command; returns the exit code that the command chose. Raises UsageError."""
+def parse_and_run(arguments: Sequence[str], forwarded: Invocation | None = None) -> int:
+    """Parse a command line and run its command; returns the exit code that the command chose. Raises UsageError.
+
+    `forwarded` is the invocation if it came from elsewhere.
+    """
     try:
-        result = app(list(arguments), prog_name="gtrun", standalone_mode=False)
+        result = app(list(arguments), prog_name="gtrun", standalone_mode=False, obj=forwarded)
     except typer.Exit as stop:
         return int(stop.exit_code)
     except SystemExit as stop:

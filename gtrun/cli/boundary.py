@@ -4,14 +4,28 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gtrun.errors import GtrunError, Refused
 from gtrun.exits import Exit
 from gtrun.text import plain
 
+if TYPE_CHECKING:
+    from gtrun.cli.invocation import Invocation
+
 
 def guarded(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. What it printed has arrived by then, or that is said."""
+    match arguments:
+        case ["forwarded", payload]:
+            from gtrun.cli.forwarding import framed  # noqa: PLC0415
+
+            return framed(payload, lambda: _arrived(arguments))
+        case _:
+            return _arrived(arguments)
+
+
+def _arrived(arguments: Sequence[str]) -> int:
     code = _answered(arguments)
     try:
         # at the interpreter's own end a failure would be a traceback and exit code 120
@@ -25,9 +39,9 @@ def guarded(arguments: Sequence[str]) -> int:
     return code
 
 
-def _answered(arguments: Sequence[str]) -> int:
+def _answered(arguments: Sequence[str], invocation: "Invocation | None" = None) -> int:
     try:
-        return _command(arguments)
+        return _command(arguments, invocation)
     except GtrunError as error:
         complain(error)
         return error.code
@@ -74,7 +88,7 @@ def complain(error: GtrunError) -> None:
         print(f"gtrun: hint: {plain(error.hint)}", file=sys.stderr)
 
 
-def _command(arguments: Sequence[str]) -> int:
+def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:
     match arguments:
         # What the unit executes, and the plain form of the one command that is typed and timed most: neither has
         # an option, so neither pays for the option parser (32 of 75 ms).
@@ -92,8 +106,13 @@ def _command(arguments: Sequence[str]) -> int:
             from gtrun.cli.dispatching import dispatch  # noqa: PLC0415
             from gtrun.cli.invocation import Invocation  # noqa: PLC0415
 
-            return dispatch(Invocation.of(os.environ), target, issue)
+            return dispatch(forwarded or Invocation.of(os.environ, arguments=arguments), target, issue)
+        case ["forwarded", payload] if forwarded is None:
+            from gtrun.cli.forwarding import opened  # noqa: PLC0415
+
+            invocation = opened(payload)
+            return _answered(invocation.arguments, invocation)
         case _:
             from gtrun.cli.app import parse_and_run  # noqa: PLC0415
 
-            return parse_and_run(arguments)
+            return parse_and_run(arguments, forwarded)

@@ -1,10 +1,12 @@
 """What `gtrun dispatch` does, without its option parser."""
 
+from gtrun.cli.forwarding import belongs_elsewhere, run_there
 from gtrun.cli.invocation import Invocation
 from gtrun.cli.output import document, say
 from gtrun.dispatch import Request, Started, rehearse
 from gtrun.dispatch import dispatch as start_run
 from gtrun.exits import Exit
+from gtrun.hangup import interrupt_on_hangup
 from gtrun.markers import outcome
 from gtrun.model import Run
 from gtrun.names import parse_issue
@@ -25,8 +27,13 @@ def dispatch(
     key = parse_issue(issue)
     # forked first: it imports the D-Bus binding while the configuration, the board and the ledger are read here
     with Worker.start() as worker:
-        request = Request(target, key, invocation.caller(), invocation.environment)
+        request = Request(target, key, invocation.caller(), invocation.environment, invocation.by())
         fleet = invocation.fleet()
+        if belongs_elsewhere(invocation, fleet):
+            worker.close()
+            return run_there(invocation, fleet, starts=key)
+        if invocation.is_remote:
+            interrupt_on_hangup(1)
         if dry_run:
             plan = rehearse(fleet, request, worker, say)
             if as_json:

@@ -41,7 +41,7 @@ def shell(script, environment):
     ],
 )
 def test_an_error_is_its_code_and_its_lines(error, code, said, monkeypatch, capsys):
-    def fail(_arguments):
+    def fail(_arguments, _forwarded):
         raise error
 
     monkeypatch.setattr(boundary, "_command", fail)
@@ -50,7 +50,7 @@ def test_an_error_is_its_code_and_its_lines(error, code, said, monkeypatch, caps
 
 
 def test_a_bug_is_3_and_shows_its_traceback_only_on_demand(monkeypatch, capsys):
-    def fail(_arguments):
+    def fail(_arguments, _forwarded):
         raise ZeroDivisionError("\x1b[31mred")
 
     monkeypatch.setattr(boundary, "_command", fail)

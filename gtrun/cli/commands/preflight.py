@@ -1,11 +1,11 @@
 """`gtrun preflight …`: what the guards would say, by the very same objects, with nothing written."""
 
-import os
 from typing import Annotated
 
 import typer
 
 from gtrun.cli.commands import IssueArgument, command_parser
+from gtrun.cli.forwarding import elsewhere
 from gtrun.cli.output import say
 from gtrun.dispatch import Asked, Request, ask
 from gtrun.exits import Exit
@@ -42,13 +42,15 @@ def claim(context: typer.Context, issue: IssueArgument) -> int:
     """Exits with 14 if any agent runs this issue."""
     key = parse_issue(issue)
     fleet, caller = context.obj.fleet(), context.obj.caller()
+    if (code := elsewhere(context.obj, fleet)) is not None:
+        return code
     answers = survey(agents_of(fleet, None), fleet, caller, at_agent.list_units, at_agent.Patterns(unit_names(key)))
     units = {answer.agent.name: answer.value for answer in answers if answer.value is not None}
     silent = {answer.agent.name: answer.problem for answer in answers if answer.value is None}
     question = Question(
         issue=key,
         agent="",  # no agent is the own one: a run on any of them is somebody else's
-        environment=os.environ,
+        environment=context.obj.environment,
         terminal_labels=(),
         terminal_glyphs=(),
         now=0.0,
@@ -62,8 +64,11 @@ def claim(context: typer.Context, issue: IssueArgument) -> int:
 
 def _preflight(context: typer.Context, guard: Guard, target: str, issue: IssueKey) -> int:
     fleet, caller = context.obj.fleet(), context.obj.caller()
+    if (code := elsewhere(context.obj, fleet)) is not None:
+        return code
+    request = Request(target, issue, caller, context.obj.environment, caller.name)
     with Worker.start() as worker, enlisted(fleet, caller, fleet.agent(target), worker) as team:
-        return _answer(guard, Asked(fleet, Request(target, issue, caller, os.environ), team).question)
+        return _answer(guard, Asked(fleet, request, team).question)
 
 
 def _answer(guard: Guard, question: Question) -> int:

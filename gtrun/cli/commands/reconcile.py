@@ -3,6 +3,7 @@
 import typer
 
 from gtrun.cli.commands import JsonOption, command_parser
+from gtrun.cli.forwarding import elsewhere
 from gtrun.cli.output import document, say
 from gtrun.exits import Exit
 from gtrun.reconcile import reconcile as _reconcile
@@ -16,7 +17,10 @@ def reconcile(
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
     """Close out runs that ended without a close-out, post the markers still owed, settle unfinished attempts."""
-    report = _reconcile(context.obj.fleet(), context.obj.caller())
+    fleet = context.obj.fleet()
+    if (code := elsewhere(context.obj, fleet)) is not None:
+        return code
+    report = _reconcile(fleet, context.obj.caller())
     for problem in report.problems:
         say(problem)
     if as_json:

@@ -4,6 +4,7 @@ import msgspec
 import typer
 
 from gtrun.cli.commands import IssueArgument, JsonOption, command_parser
+from gtrun.cli.forwarding import elsewhere
 from gtrun.cli.output import document, say, table
 from gtrun.cli.times import iso, local
 from gtrun.exits import Exit
@@ -28,7 +29,10 @@ def show(
 ) -> int:
     """The history of an issue: attempts, guards that refused or failed open, runs and how they ended."""
     key = parse_issue(issue)
-    told = history_of(context.obj.fleet(), context.obj.caller(), key)
+    fleet = context.obj.fleet()
+    if (code := elsewhere(context.obj, fleet)) is not None:
+        return code
+    told = history_of(fleet, context.obj.caller(), key)
     if as_json:
         _document(key, told)
     else:
