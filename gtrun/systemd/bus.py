@@ -19,6 +19,7 @@ OBJECT = "/org/freedesktop/systemd1"
 _OBJECT = OBJECT.encode()
 _ADDRESS_SAFE = frozenset(b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz/.\\*")
 
+_SYSTEM_BUS = "/run/dbus/system_bus_socket"
 _NO_REPLY = "DBusNoReplyError"  # the binding gives some errors a class and no name
 _SUBSCRIBED = "org.freedesktop.systemd1.AlreadySubscribed"
 _REPEATS = 5
@@ -121,6 +122,11 @@ class Bus:
             with contextlib.suppress(BusError):
                 return cls(private, private=True)
         return cls.of(account)
+
+    @classmethod
+    def of_system(cls) -> "Bus":
+        """The bus of the machine's own manager. Raises BusError."""
+        return cls(_SYSTEM_BUS)
 
     def call(self, member: str, signature: str = "", *values: Any) -> Any:  # noqa: ANN401
         """Call a method of the manager; returns the reply's body. Raises BusError.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gtrun.names import RunId, UnitName
-from gtrun.systemd.bus import SERVICE, UNIT, Bus, BusError, BusTimeout
+from gtrun.systemd.bus import OBJECT, SERVICE, UNIT, Bus, BusError, BusTimeout
 
 _NO_INVOCATION = "0" * 32
 
@@ -126,6 +126,12 @@ def occupant_of_run(bus: Bus, name: UnitName, run: RunId | None) -> UnitState | 
         return state
     there = invocation(bus, state.path)
     return state if there in {None, run} else None
+
+
+def user_manager_is_down(uid: int) -> bool:
+    """Whether the machine's manager says that the user's does not run (user@.service(5)). Raises BusError."""
+    path = f"{OBJECT}/unit/user_40{uid}_2eservice"
+    return Bus.of_system().get(path, UNIT, "ActiveState", "s") in {"inactive", "failed"}
 
 
 def wait_until_gone(bus: Bus, name: UnitName, *, run: RunId | None = None, deadline: float | None) -> bool:

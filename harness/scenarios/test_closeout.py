@@ -415,6 +415,27 @@ def scene_locks(box: Box) -> int:
     return sum(" -> FLOCK" in line for line in box.run("cat", "/proc/locks").out.splitlines())
 
 
+def reconcile_leaves_what_it_cannot_see(box: Box) -> None:
+    """A runtime folder of one's own hides the manager's sockets; the run that it has is not lost for that."""
+    scene = Scene(box)
+    scene.runs_shell("touch ~/ready; while [ ! -e ~/go ]; do sleep 0.1; done")
+    issue = scene.issue()
+    scene.gtrun("dispatch", "me", issue)
+    scene.appears(f"{scene.home}/ready")
+    scene.sh("mkdir -m 0700 ~/runtime")
+    told = scene.gtrun("reconcile", check=None, env={"XDG_RUNTIME_DIR": f"{scene.home}/runtime"})
+    assert scene.results(issue) == [None], f"results are {scene.results(issue)}"
+    assert told.code == 1, f"exit code {told.code}: {told.err}"
+    assert "user@1000.service is up all the same: its open runs were left alone" in told.err
+    scene.sh("touch ~/go")
+    scene.idle()
+    assert (scene.results(issue), scene.kinds(issue)) == (["success"], BOTH)
+
+
+def test_reconcile_leaves_what_it_cannot_see(box: Box) -> None:
+    reconcile_leaves_what_it_cannot_see(box)
+
+
 def test_reconcile_leaves_what_starts(box: Box) -> None:
     reconcile_leaves_what_starts(box)
 

@@ -1,11 +1,11 @@
 """Ending: stop a run, wait for its end, close out what nobody has, post what is owed."""
 
-import contextlib
 import time
 from pathlib import Path
 
 import msgspec
 
+from gtrun.account import Account
 from gtrun.board.local import LocalBoard
 from gtrun.errors import GtrunError, NoManager, StateError
 from gtrun.model import Ending, Result, Run
@@ -15,6 +15,7 @@ from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.record import Ended, Record, StopAsked
 from gtrun.systemd import units
+from gtrun.systemd.bus import BusError
 from gtrun.systemd.units import Observed
 
 _BOARD_WAIT = 5.0
@@ -90,14 +91,17 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
     """Close out runs whose unit is gone without a close-out, then post what is owed.
 
     A run is lost only if the manager answers and nothing of that run occupies its unit's name: while the manager does
-    not answer, nothing is decided. Without a manager at all there is no unit either, but the bus may be gone and the
-    manager not, so its own socket is asked as well. Raises ManagerSilent.
+    not answer, nothing is decided. Without a manager at all there is no unit either; but its bus may be gone and the
+    manager not, so its own socket is asked as well, and that nobody is found here (in a container, or with another
+    $XDG_RUNTIME_DIR) is no proof, so the machine's manager is. Raises ManagerSilent.
     """
     deadline = time.monotonic() + arguments.seconds
-    with contextlib.suppress(NoManager):
-        session.use_private_bus()
     lost, problems = [], []
-    for path in records.open_records(session.account.state):
+    try:
+        session.use_private_bus()
+    except NoManager as error:
+        problems = _still_up(session.account, error)
+    for path in records.open_records(session.account.state) if not problems else ():
         try:
             with Record(path) as record:
                 run = record.run
@@ -113,6 +117,17 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
     problems += outbox.flush(session.account.state, open_board, deadline=deadline)
     problems = list(dict.fromkeys(problems))  # what cannot be opened was met twice
     return Reconciled(lost, problems, sum(1 for path in records.open_records(session.account.state) if _owes(path)))
+
+
+def _still_up(account: Account, silence: NoManager) -> list[str]:
+    """Why nothing can be decided about the runs of a manager that was not found; nothing if it is really down."""
+    try:
+        if units.user_manager_is_down(account.uid):
+            return []
+        why = f"user@{account.uid}.service is up all the same"
+    except BusError as error:
+        why = f"whether user@{account.uid}.service is up could not be asked ({error.message})"
+    return [f"{silence.message}, and {why}: its open runs were left alone"]
 
 
 def _owes(path: Path) -> bool:
