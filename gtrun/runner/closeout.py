@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gtrun.account import own
 from gtrun.errors import GtrunError
-from gtrun.model import Ending, Usage
+from gtrun.model import Ending, Result, Usage
 from gtrun.names import RunId, UnitName, decode_path
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
@@ -63,6 +63,10 @@ def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wai
     if record.run.ending is not None:
         return
     run = record.run
+    if run.run not in {None, environment["INVOCATION_ID"]}:  # what systemd tells is about another one
+        reason = "no close-out was run before its unit was started again"
+        record.append(Ended(Ending(result=Result.LOST, reason=reason), time.time()))
+        return
     seen = _observe(run.resolved.unit, environment, manager_wait)
     code, status = environment.get("EXIT_CODE", ""), environment.get("EXIT_STATUS", "")
     duration = _duration(seen, run.begun_at)

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from gtrun.board import disposal
 from gtrun.board.local import LocalBoard
-from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed
+from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError
 from gtrun.files import describe
 from gtrun.markers import Kind
 from gtrun.model import ResolvedRun
@@ -34,7 +34,13 @@ def run(encoded_path: str) -> int:
     """Run the record's run. Returns only if nothing is executed: 0 if it is not work any more, else 126 or 127."""
     path = Path(decode_path(encoded_path))
     run_id = RunId(os.environ["INVOCATION_ID"])
-    with Record(path) as record:
+    try:
+        record = Record(path)
+    except FileNotFoundError:
+        raise _begun_already() from None
+    with record:
+        if record.run.begun_at is not None or record.run.ending is not None:
+            raise _begun_already()
         record.append(Begun(run_id, time.time()))
         resolved = record.run.resolved
         try:
@@ -57,6 +63,11 @@ def run(encoded_path: str) -> int:
     except OSError as error:
         with Record(path) as record:
             return _give_up(record, LaunchFailed(_why_not(program, error)), _NOT_EXECUTABLE)
+
+
+def _begun_already() -> StateError:
+    """One record is one run: `systemctl restart`, or a drop-in with Restart=, would make it two."""
+    return StateError("this run has begun before, and a unit that is started again is none: dispatch the issue instead")
 
 
 def _open_board(path: str) -> LocalBoard:

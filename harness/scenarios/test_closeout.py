@@ -415,6 +415,24 @@ def scene_locks(box: Box) -> int:
     return sum(" -> FLOCK" in line for line in box.run("cat", "/proc/locks").out.splitlines())
 
 
+@pytest.mark.parametrize("board", ["answers", "locked"])
+def test_a_unit_started_again_is_no_second_run(board: str, box: Box) -> None:
+    """`systemctl restart` ends the run; its unit comes once more, and the agent program does not."""
+    scene = Scene(box)
+    scene.runs_shell("echo once >> ~/begun; exec sleep 60")
+    issue = scene.issue()
+    scene.gtrun("dispatch", "me", issue)
+    scene.appears(f"{scene.home}/begun")
+    with locked(scene) if board == "locked" else contextlib.nullcontext():
+        box.run("systemctl", "--user", "restart", f"task-{issue}.service", account="alice", check=None, timeout=60)
+        scene.idle(timeout=60)
+    scene.gtrun("reconcile")
+    assert box.path(f"{scene.home}/begun").read_text() == "once\n"
+    assert (scene.results(issue), scene.kinds(issue)) == (["stopped"], BOTH)
+    assert len({run for _, run in scene.markers(issue)}) == 1
+    assert "this run has begun before" in box.journal("-o", "cat", "_UID=1000")
+
+
 def reconcile_leaves_what_it_cannot_see(box: Box) -> None:
     """A runtime folder of one's own hides the manager's sockets; the run that it has is not lost for that."""
     scene = Scene(box)
