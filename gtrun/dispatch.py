@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gtrun import alive
-from gtrun.account import Account, lingers
+from gtrun.account import Account
 from gtrun.board.local import LocalBoard
 from gtrun.config import Agent, Fleet
 from gtrun.errors import BoardUnavailable, ConfigError, GtrunError, LaunchFailed, ManagerSilent, Refused, StateError
@@ -85,7 +85,7 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
         asked = Asked(fleet, request, team)
         attempt = Attempt(
             token=Token(os.urandom(16).hex()), at=time.time(), by=request.by, dispatcher=alive.this_process(),
-            issue=request.issue, agent=agent.name, account=team.account.name, unit=unit_name(request.issue),
+            issue=request.issue, agent=agent.name, account=team.route.name, unit=unit_name(request.issue),
         )  # fmt: skip
         verdicts, refusal = ask(ORDER, asked.question, say)
         _log(attempt, verdicts)
@@ -93,9 +93,9 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             attempt = replace(attempt, outcome="refused", code=refusal.code, reason=refusal.reason)
             _record(partial(ledger.begin, attempt, verdicts), say)
             raise _refused(refusal)
-        if not lingers(team.account):
-            say(f"warning: {team.account.name} does not linger, so its last logout ends the run")
-            say(f"hint: loginctl enable-linger {team.account.name}")
+        if not team.target.call(at_agent.does_linger, at_agent.Nothing()):
+            say(f"warning: {team.route.name} does not linger, so its last logout ends the run")
+            say(f"hint: loginctl enable-linger {team.route.name}")
         run = resolved(fleet, agent, request, attempt.token, asked.issue())
         ledger.begin(replace(attempt, unit=run.unit), verdicts)
         claim, verdicts = Claim(), []
@@ -174,13 +174,8 @@ def _log(attempt: Attempt, verdicts: Verdicts) -> None:
 def dispatchable(fleet: Fleet, request: Request) -> Agent:
     """The agent that was named, if it can be given work. Raises UsageError, ConfigError."""
     agent = fleet.agent(request.target)
-    where = fleet.source or "fleet.toml"
-    if fleet.rigs[agent.rig].host is not None:
-        raise ConfigError(
-            f"agent {agent.name} is on rig {agent.rig}, another box, and this version reaches only this box",
-            hint=f"dispatch it there, or remove `host` from [rigs.{agent.rig}] in {where}",
-        )
     if not agent.run.command:
+        where = fleet.source or "fleet.toml"
         raise ConfigError(
             f"agent {agent.name} has no command to run",
             hint=f"set [run] command in {where} (write one with: gtrun init)",

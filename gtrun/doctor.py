@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gtrun.account import Account, lingers
+from gtrun.account import Account
 from gtrun.board.local import LocalBoard
 from gtrun.config import Agent, Fleet
 from gtrun.errors import BoardUnavailable
@@ -28,11 +28,11 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
     yield Finding("config", source, is_fine=True)
     board = _board(fleet.board.path)
     yield board
-    here = [agent for agent in fleet.agents.values() if fleet.rigs[agent.rig].host is None]
+    agents = list(fleet.agents.values())
     for answer in survey(
-        here, fleet, caller, at_agent.examine, at_agent.ToExamine(fleet.board.path if board.is_fine else None)
+        agents, fleet, caller, at_agent.examine, at_agent.ToExamine(fleet.board.path if board.is_fine else None)
     ):
-        yield from _of_agent(fleet, answer.agent, answer.account)
+        yield from _of_agent(fleet, answer.agent)
         if answer.value is None:
             yield Finding(answer.agent.name, answer.problem, is_fine=False, mend=answer.hint)
         else:
@@ -51,14 +51,7 @@ def _board(path: str) -> Finding:
         return Finding("board", error.message, is_fine=False, mend=error.hint or "look at the folder's owner and mode")
 
 
-def _of_agent(fleet: Fleet, agent: Agent, account: Account | None) -> Iterator[Finding]:
+def _of_agent(fleet: Fleet, agent: Agent) -> Iterator[Finding]:
     if not agent.run.command:
         where = fleet.source or "fleet.toml"
         yield Finding(agent.name, "it has no command", is_fine=False, mend=f"set [run] command in {where} (gtrun init)")
-    if account is None:
-        return
-    if lingers(account):
-        yield Finding(agent.name, f"{account.name} lingers: its runs outlive its logins", is_fine=True)
-    else:
-        what = f"{account.name} does not linger: its last logout ends its runs"
-        yield Finding(agent.name, what, is_fine=False, mend=f"loginctl enable-linger {account.name}")

@@ -1,7 +1,9 @@
 """What runs now, and what has happened: for `ps`, `live`, `show`, `logs` and `stop`."""
 
+import contextlib
+import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gtrun.account import Account
@@ -10,13 +12,20 @@ from gtrun.config import Agent, Fleet
 from gtrun.errors import BoardUnavailable, GtrunError
 from gtrun.model import Issue, Run
 from gtrun.names import UNIT_GLOB, IssueKey, unit_names
+from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
 from gtrun.reach import worker as workers
 from gtrun.reach.operations import LiveRun
+from gtrun.reach.route import Route
 from gtrun.state.ledger import Attempt, Ledger
 from gtrun.survey import agents_of, survey
+from gtrun.systemd import journal
 
 _SLACK = 10.0
+_STABLE = 0.1  # seconds between two readings of the journal that must agree
+_READ = 60.0
+
+Reading = Callable[[at_agent.Session, at_agent.ToRead], at_agent.Printed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +33,7 @@ class Live:
     """One live unit, on which agent, in which account."""
 
     agent: Agent
-    account: Account
+    account: Route
     run: LiveRun
 
 
@@ -44,10 +53,10 @@ def live(
     patterns = at_agent.Patterns([UNIT_GLOB] if issue is None else unit_names(issue))
     found, silent = [], []
     for answer in survey(agents_of(fleet, agent), fleet, caller, at_agent.live_runs, patterns):
-        if answer.value is None or answer.account is None:
+        if answer.value is None or answer.route is None:
             silent.append(Unreachable(answer.agent, answer.problem, answer.hint))
         else:
-            found += [Live(answer.agent, answer.account, run) for run in answer.value]
+            found += [Live(answer.agent, answer.route, run) for run in answer.value]
     return found, silent
 
 
@@ -56,7 +65,7 @@ class Past:
     """One run of an issue, by which agent, in which account."""
 
     agent: Agent
-    account: Account
+    account: Route
     run: Run
 
 
@@ -80,10 +89,10 @@ def runs_of(
     damaged: list[str] = []
     silent = []
     for answer in survey(agents_of(fleet, agent), fleet, caller, at_agent.runs_of, at_agent.OfIssue(issue)):
-        if answer.value is None or answer.account is None:
+        if answer.value is None or answer.route is None:
             silent.append(Unreachable(answer.agent, answer.problem, answer.hint))
             continue
-        past += [Past(answer.agent, answer.account, run) for run in answer.value.runs]
+        past += [Past(answer.agent, answer.route, run) for run in answer.value.runs]
         damaged += answer.value.damaged
     past.sort(key=lambda one: one.run.resolved.dispatched_at)
     return past, damaged, silent
@@ -126,11 +135,61 @@ def stop(one: Live, caller: Account) -> Run | None:
         return worker.call(at_agent.stop, request, seconds=seconds + _SLACK)
 
 
-def wait_for_end(past: Past, read: Callable[[int], None]) -> None:
-    """Call `read` with a descriptor that becomes readable when the run's unit is gone."""
+def printed(past: Past, last: int | None) -> at_agent.Printed:
+    """What a run has printed; without `last` from the beginning.
+
+    Once two readings agree: journald writes the last of a burst up to 0.3 s after the process is gone.
+    """
+    ask = at_agent.ToRead(run=past.run, last=last)
+    with _reader(past) as read:
+        found = read(at_agent.printed, ask)
+        for _ in range(3 if just_ended(past.run) else 0):
+            select.select([], [], [], _STABLE)
+            before, found = found, read(at_agent.printed, ask)
+            if before.lines == found.lines:
+                break
+    return found
+
+
+@contextlib.contextmanager
+def _reader(past: Past) -> Iterator[Callable[[Reading, at_agent.ToRead], at_agent.Printed]]:
+    """Carries out what reads a run's lines: as ourselves, for root sees more than the account; else over there."""
+    if isinstance(past.account, Account):
+        session = at_agent.Session(past.account)
+        yield lambda operation, arguments: operation(session, arguments)
+        return
     with workers.as_account(past.account) as worker:
-        worker.ask(at_agent.await_end, at_agent.OfRun(past.run.resolved.unit, past.run.run), seconds=None)
-        read(worker.fileno())
+        yield lambda operation, arguments: worker.call(operation, arguments, seconds=_READ)
+
+
+def follow(past: Past, last: int | None) -> Iterator[str]:
+    """The lines of a run as they come, until its unit is gone and all is read."""
+    with workers.as_account(past.account) as ended:
+        ended.ask(at_agent.await_end, at_agent.OfRun(past.run.resolved.unit, past.run.run), seconds=None)
+        if isinstance(past.account, Account):
+            yield from journal.follow(past.run, past.account.uid, last=last, until=ended.fileno())
+            return
+        with workers.as_account(past.account) as reader:
+            found = reader.call(at_agent.printed, at_agent.ToRead(run=past.run, last=last), seconds=_READ)
+            yield from found.lines
+            while True:
+                ask = at_agent.ToRead(run=past.run, cursor=found.cursor)
+                reader.ask(at_agent.await_print, ask, seconds=None)
+                if reader not in select.select([ended, reader], [], [])[0]:
+                    break
+                found = reader.answer(at_agent.await_print, seconds=None)
+                yield from found.lines
+        ended.answer(at_agent.await_end, seconds=None)
+        yield from _rest(ended, past.run, found.cursor)
+
+
+def _rest(worker: Worker, run: Run, cursor: str) -> Iterator[str]:
+    """What was still on its way to the journal."""
+    for _ in range(3):
+        select.select([], [], [], _STABLE)
+        found = worker.call(at_agent.printed_since, at_agent.ToRead(run=run, cursor=cursor), seconds=_READ)
+        yield from found.lines
+        cursor = found.cursor
 
 
 def just_ended(run: Run) -> bool:

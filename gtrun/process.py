@@ -2,9 +2,10 @@
 
 import os
 import select
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def capture(argv: Sequence[str], *, deadline: float = 10.0) -> Captured:
     return Captured(done.exit_code, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
-def stream(argv: Sequence[str], *, until: int | None = None) -> Iterator[bytes]:
+def stream(argv: Sequence[str], *, until: int | None = None) -> Generator[bytes, None, None]:
     """The lines that a program prints, as they come, until it ends or the caller stops asking: then it is ended.
 
     When descriptor `until` becomes readable, what is still on its way is given, then it ends as well.
@@ -142,3 +143,32 @@ def _lines(output: int, until: int | None) -> Iterator[bytes]:
             yield from whole
     if rest:
         yield rest
+
+
+class Spawned:
+    """A program that runs beside us, in a session of its own: no terminal, and ^C is ours to handle."""
+
+    def __init__(self, argv: Sequence[str], *, stream: int, errors: int) -> None:
+        """Start it with `stream`, one end of a socket, as its standard input and output; it ends with us.
+
+        Its environment is ours: ssh_config(5) can refer to any of it. Raises GtrunError if it cannot be executed.
+        """
+        tied = ["setpriv", "--pdeathsig=KILL", "--", *argv]
+        try:
+            self._child = subprocess.Popen(tied, stdin=stream, stdout=stream, stderr=errors, start_new_session=True)
+        except OSError as error:
+            raise GtrunError(f"cannot execute {tied[0]}: {error.strerror}") from error
+        self.pidfd = os.pidfd_open(self._child.pid)
+
+    def end(self, grace: float) -> int | None:
+        """Wait `grace` seconds for its end, then kill it with all its children; gives its exit code.
+
+        None if it is somebody else's process (sudo's) and does not end: then it ends when it sees that we are gone.
+        """
+        is_over = bool(select.select([self.pidfd], [], [], grace)[0])
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)  # not reaped yet, so nobody else has its number
+        except PermissionError:
+            if not is_over:
+                return None
+        return self._child.wait()

@@ -9,9 +9,10 @@ import msgspec
 
 from gtrun.account import Account, named
 from gtrun.config import Agent, Fleet
-from gtrun.errors import GtrunError
+from gtrun.errors import GtrunError, NoManager
 from gtrun.reach import Worker
 from gtrun.reach.operations import Session
+from gtrun.reach.route import Far, Route, this_installation
 
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
@@ -19,18 +20,32 @@ R = TypeVar("R")
 _WAIT = 10.0
 
 
-def account_of(fleet: Fleet, agent: Agent, caller: Account) -> Account:
-    """The account that an agent is. Raises GtrunError if it is on another box, ConfigError if there is none."""
-    if fleet.rigs[agent.rig].host is not None:
-        raise GtrunError("it is on another box, and this version reaches only this box")
-    return caller if agent.account in {None, caller.name} else named(str(agent.account))
+def route_of(fleet: Fleet, agent: Agent, caller: Account) -> Route:
+    """The way to an agent's account. Raises NoManager if the configuration names none, ConfigError."""
+    rig = fleet.rigs[agent.rig]
+    slots = f"{caller.state}/connecting"
+    if rig.host is not None:
+        user, _, host = rig.host.rpartition("@")
+        return Far(name=agent.account or user or caller.name, host=host, gtrun=(str(rig.gtrun),), slots=slots)
+    if agent.account in {None, caller.name}:
+        return caller
+    account = named(str(agent.account))
+    if caller.uid == 0:
+        return account
+    if agent.reach is None:
+        raise NoManager(
+            f"agent {agent.name} is another account, {account.name}, and nothing says how to reach it",
+            hint=f'run this as {account.name} or as root, or set reach = "ssh" or "sudo" of [agents.{agent.name}]',
+        )
+    gtrun = (rig.gtrun,) if rig.gtrun else tuple(this_installation())
+    return Far(name=account.name, by=agent.reach, gtrun=gtrun, uid=account.uid, slots=slots)
 
 
 class Answer(msgspec.Struct, Generic[R], kw_only=True, frozen=True):
     """One agent's answer, or why there is none."""
 
     agent: Agent
-    account: Account | None = None
+    route: Route | None = None
     value: R | None = None
     problem: str = ""
     hint: str = ""
@@ -54,26 +69,32 @@ def survey(
     answers: list[Answer[R]] = []
     with ExitStack() as stack:
         first = stack.enter_context(Worker.start())
-        asked: list[tuple[Agent, Account, Worker]] = []
+        asked: list[tuple[Agent, Route, Worker]] = []
         for agent in agents:
             try:
-                account = account_of(fleet, agent, caller)
+                route = route_of(fleet, agent, caller)
                 worker = stack.enter_context(first.twin())
-                worker.act_as(account)
+                worker.act_as(route)
                 worker.ask(operation, arguments, seconds=seconds)
             except GtrunError as error:
                 answers.append(Answer(agent=agent, problem=error.message, hint=error.hint))
                 continue
-            asked.append((agent, account, worker))
-        deadline = time.monotonic() + seconds
-        for agent, account, worker in asked:
+            asked.append((agent, route, worker))
+        began = time.monotonic()
+        for agent, route, worker in asked:
             try:
-                value = worker.answer(operation, seconds=max(0.01, deadline - time.monotonic()))
+                value = worker.answer(operation, seconds=_left(began, seconds + worker.patience))
             except GtrunError as error:
-                answers.append(Answer(agent=agent, account=account, problem=error.message, hint=error.hint))
+                answers.append(Answer(agent=agent, route=route, problem=error.message, hint=error.hint))
             else:
-                answers.append(Answer(agent=agent, account=account, value=value))
+                answers.append(Answer(agent=agent, route=route, value=value))
+        for _, _, worker in asked:
+            worker.hang_up()  # those that are stuck then take their moment to part at the same time
     return answers
+
+
+def _left(began: float, seconds: float) -> float:
+    return max(0.01, began + seconds - time.monotonic())
 
 
 class Team(msgspec.Struct):
@@ -81,7 +102,7 @@ class Team(msgspec.Struct):
 
     caller: Account
     agent: str
-    account: Account
+    route: Route
     target: Worker
     others: dict[str, Worker]
     silent: dict[str, str]
@@ -94,11 +115,11 @@ class Team(msgspec.Struct):
         self.target.ask(operation, arguments, seconds=seconds)
         for worker in self.others.values():
             worker.ask(operation, arguments, seconds=seconds)
-        deadline = time.monotonic() + seconds
-        answers = {self.agent: self.target.answer(operation, seconds=seconds)}
+        began = time.monotonic()
+        answers = {self.agent: self.target.answer(operation, seconds=seconds + self.target.patience)}
         for name, worker in list(self.others.items()):
             try:
-                answers[name] = worker.answer(operation, seconds=max(0.01, deadline - time.monotonic()))
+                answers[name] = worker.answer(operation, seconds=_left(began, seconds + worker.patience))
             except GtrunError as error:
                 self.silent[name] = error.message
                 self.others.pop(name).close()
@@ -108,7 +129,7 @@ class Team(msgspec.Struct):
 @contextmanager
 def enlisted(fleet: Fleet, caller: Account, agent: Agent, worker: Worker) -> Iterator[Team]:
     """The team for one dispatch; `worker` is nobody yet and becomes the target's. Raises NoManager, ConfigError."""
-    account = account_of(fleet, agent, caller)
+    route = route_of(fleet, agent, caller)
     others: dict[str, Worker] = {}
     silent: dict[str, str] = {}
     with ExitStack() as stack:
@@ -116,11 +137,15 @@ def enlisted(fleet: Fleet, caller: Account, agent: Agent, worker: Worker) -> Ite
             if other.name == agent.name:
                 continue
             try:
-                their = account_of(fleet, other, caller)
+                their = route_of(fleet, other, caller)
                 others[other.name] = stack.enter_context(worker.twin())
                 others[other.name].act_as(their)
             except GtrunError as error:
                 silent[other.name] = error.message
                 others.pop(other.name, None)
-        worker.act_as(account)
-        yield Team(caller, agent.name, account, worker, others, silent)
+        worker.act_as(route)
+        try:
+            yield Team(caller, agent.name, route, worker, others, silent)
+        finally:
+            for each in others.values():
+                each.hang_up()

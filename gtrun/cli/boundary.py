@@ -102,6 +102,10 @@ def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:
             from gtrun.runner.closeout import closeout  # noqa: PLC0415
 
             return closeout(record)
+        case ["worker", name]:  # what ssh or sudo executes as an agent's account; not for people
+            from gtrun.reach.worker import serve  # noqa: PLC0415
+
+            return serve(name)
         case ["dispatch", target, issue] if not target.startswith("-") and not issue.startswith("-"):
             from gtrun.cli.dispatching import dispatch  # noqa: PLC0415
             from gtrun.cli.invocation import Invocation  # noqa: PLC0415

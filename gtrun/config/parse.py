@@ -63,8 +63,8 @@ FLEET = Keys(
         "agents": Named(
             values.name,
             Keys(
-                {"rig": values.reference, "account": values.account, "run": _RUN},
-                planned=frozenset({"reach", "skills", "max_runs"}),
+                {"rig": values.reference, "account": values.account, "reach": values.reach, "run": _RUN},
+                planned=frozenset({"skills", "max_runs"}),
             ),
         ),
     },
@@ -88,6 +88,11 @@ def parse(data: bytes, source: str, *, caller: str, home: str, board: str, lock:
     }
     if not agents:
         wrong.append("agents: expected at least one agent, found an empty table")
+    wrong.extend(
+        f"rigs.{rig.name}.gtrun: missing; a rig with a host needs the path of gtrun there, like /opt/gtrun/bin/gtrun"
+        for rig in rigs.values()
+        if rig.host is not None and rig.gtrun is None
+    )
     _check_names(agents, rigs, wrong)
     _check_accounts(agents, rigs, caller, wrong)
     _raise(wrong, source)
@@ -132,7 +137,10 @@ def _agent(name: str, table: dict[str, Any], run: dict[str, Any], rigs: dict[str
         wrong.append(f"agents.{name}.rig: missing; expected one of {', '.join(rigs) or 'the rigs, and there is none'}")
     elif rig not in rigs:
         wrong.append(f"agents.{name}.rig: there is no rig {rig!r}; known: {', '.join(rigs)}")
-    return Agent(name=name, rig=rig or "", account=table.get("account"), run=_profile(run, table.get("run", {})))
+    elif rigs[rig].host is not None and table.get("reach", "ssh") != "ssh":
+        wrong.append(f"agents.{name}.reach: expected 'ssh' or nothing, as rig {rig} is another box")
+    keys = {key: table.get(key) for key in ("account", "reach")}
+    return Agent(name=name, rig=rig or "", **keys, run=_profile(run, table.get("run", {})))
 
 
 def _profile(shared: dict[str, Any], own: dict[str, Any]) -> RunProfile:
@@ -155,8 +163,9 @@ def _check_accounts(agents: dict[str, Agent], rigs: dict[str, Rig], caller: str,
     for agent in agents.values():
         if agent.rig not in rigs:
             continue
-        account = agent.account or caller
-        other = taken.setdefault((rigs[agent.rig].host, account), agent)
+        user, _, host = (rigs[agent.rig].host or "").rpartition("@")
+        account = agent.account or user or caller
+        other = taken.setdefault((host, account), agent)
         if other is not agent:
             wrong.append(
                 f"agents.{agent.name}: expected an account of its own, but it and agents.{other.name} are"

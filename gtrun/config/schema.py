@@ -36,7 +36,9 @@ class ClaimConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
-    """A box. `gtrun` is what its units execute (None: this installation); `host` is None for this box."""
+    """A box. `gtrun` is what its units execute (None: this installation); `host` is None for this box, which is what
+    ssh reaches it by otherwise.
+    """
 
     name: str
     gtrun: str | None = None
@@ -63,11 +65,15 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """A unix account on a rig; `account` is None for the account that dispatches."""
+    """A unix account on a rig; `account` is None for the account that dispatches.
+
+    `reach` is how another account of this box is reached by whoever is not root: "ssh" or "sudo".
+    """
 
     name: str
     rig: str
     account: str | None = None
+    reach: str | None = None
     run: RunProfile = RunProfile()
 
 

@@ -38,7 +38,7 @@ _MAX_ARG_STRLEN = 131_071  # execve(2): one argument or one variable, without it
 _LEAST_STOP = 5.0
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _ACCOUNT = re.compile(r"(?=.{1,32}\Z)[a-z_][a-z0-9_-]*\$?", re.ASCII)
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,252}", re.ASCII)
+_HOST = re.compile(r"(?!.*@\Z)[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,252}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|mk|fi|tc|c|a)?sh", re.DOTALL)
 
@@ -101,6 +101,13 @@ def account(value: object) -> str:
     if not _ACCOUNT.fullmatch(text(value)):
         raise WrongValueError(f"expected the name of a unix account, found {found(value)}")
     return text(value)
+
+
+def reach(value: object) -> str:
+    """How another account of this box is reached."""
+    if value not in {"ssh", "sudo"}:
+        raise WrongValueError(f"expected 'ssh' or 'sudo', found {found(value)}")
+    return str(value)
 
 
 def host(value: object) -> str:

@@ -5,6 +5,9 @@ the parent never talks to one itself. The child is forked before the parent know
 the binding while the parent reads its configuration. It then becomes the account for good: as root's child it drops to
 it before it opens anything of that account. Requests and replies are JSON, decoded to their types: an account must
 not be able to hand its parent anything else.
+
+An account that no process here may become has its own end of this conversation: `gtrun worker`, run there by ssh or
+sudo. The child then only passes requests and replies on (see `gtrun.reach.far`).
 """
 
 import contextlib
@@ -13,7 +16,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 import typing
@@ -23,9 +25,11 @@ from typing import TypeVar
 import msgspec
 
 from gtrun import systemd
-from gtrun.account import Account
-from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, Refused, StateError
-from gtrun.exits import Exit
+from gtrun.account import Account, own
+from gtrun.errors import GtrunError, ManagerSilent, NoManager
+from gtrun.reach import frames
+from gtrun.reach.frames import Failure, Reply, Request
+from gtrun.reach.route import PATIENCE, Far, Route
 
 if typing.TYPE_CHECKING:
     from gtrun.reach.operations import Session
@@ -33,33 +37,11 @@ if typing.TYPE_CHECKING:
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
 
-_LENGTH = struct.Struct("!I")
 _PARTING = 0.5  # seconds
 _TWIN_WAIT = 10.0  # seconds
 _TWIN = b"t"
-_IDENTITY = b"i"
-_KINDS: dict[str, type[GtrunError]] = {
-    kind.__name__: kind
-    for kind in (BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, Refused, StateError)
-}
-
-
-class _Request(msgspec.Struct):
-    operation: str
-    arguments: msgspec.Raw
-    seconds: float
-
-
-class _Failure(msgspec.Struct):
-    kind: str
-    message: str
-    hint: str
-    code: int
-
-
-class _Reply(msgspec.Struct):
-    value: msgspec.Raw = msgspec.Raw(b"null")
-    failure: _Failure | None = None
+_ACCOUNT = b"a"
+_FAR = b"f"
 
 
 class Worker:
@@ -71,7 +53,10 @@ class Worker:
         self._process = process
         self._is_ours = is_ours
         self._seconds: float | None = None
-        self.account: Account | None = None
+        self._who = "nobody yet"
+        self._hung_up_at: float | None = None
+        self.patience = 0.0
+        """Seconds that the first answer may take longer, as a connection has to be made for it."""
 
     @classmethod
     def start(cls) -> typing.Self:
@@ -114,40 +99,53 @@ class Worker:
         process, self._process = self._process, -1
         if process < 0:
             return
-        self._socket.close()
-        if not select.select([process], [], [], _PARTING)[0]:
+        self.hang_up()
+        left = (self._hung_up_at or 0.0) + _PARTING - time.monotonic()
+        if not select.select([process], [], [], max(0.0, left))[0]:
             signal.pidfd_send_signal(process, signal.SIGKILL)
             select.select([process], [], [], _PARTING)
         if self._is_ours:
             os.waitid(os.P_PIDFD, process, os.WEXITED)
         os.close(process)
 
-    def act_as(self, account: Account) -> None:
-        """From now on the child is this account. Raises NoManager if it may not be."""
-        if os.geteuid() not in {0, account.uid}:
+    def hang_up(self) -> None:
+        """The first half of `close`: several workers can part at the same time."""
+        if self._hung_up_at is None:
+            self._hung_up_at = time.monotonic()
+            self._socket.close()
+
+    def act_as(self, route: Route) -> None:
+        """From now on the child is this account, or passes everything on to it. Raises NoManager if it may not be."""
+        if isinstance(route, Far):
+            self._who, self.patience, kind = route.who, PATIENCE, _FAR
+        elif os.geteuid() in {0, route.uid}:
+            self._who, kind = route.name, _ACCOUNT
+        else:
             raise NoManager(
-                f"agent account {account.name} is another account, and only root may act for it",
-                hint=f"run this as {account.name} or as root: sudo gtrun …",
+                f"agent account {route.name} is another account, and only root may act for it",
+                hint=f"run this as {route.name} or as root: sudo gtrun …",
             )
-        self.account = account
-        self._socket.sendall(_IDENTITY)
-        self._send(msgspec.json.encode(account))
+        try:
+            self._socket.sendall(kind)
+        except ConnectionError:
+            raise self._went_away() from None
+        self._send(msgspec.json.encode(route))
 
     def call(
         self, operation: Callable[["Session", A], R], arguments: A, *, seconds: float = 20.0, forever: bool = False
     ) -> R:
-        """Have an operation of `gtrun.reach.operations` carried out, within `seconds`.
+        """Have an operation of `gtrun.reach.operations` carried out, within `seconds` (and `patience`).
 
         Raises what the operation raises, and ManagerSilent at the deadline: the child is ended, and what was under
         way may have happened or not. `forever` waits without a deadline, and still ends at ^C.
         """
         self.ask(operation, arguments, seconds=None if forever else seconds)
-        return self.answer(operation, seconds=None if forever else seconds)
+        return self.answer(operation, seconds=None if forever else seconds + self.patience)
 
     def ask(self, operation: Callable[["Session", A], R], arguments: A, *, seconds: float | None) -> None:
         """The first half of `call`: several workers can be asked before the first has answered."""
         self._seconds = seconds
-        request = _Request(operation.__name__, msgspec.Raw(msgspec.json.encode(arguments)), seconds or 0.0)
+        request = Request(operation.__name__, msgspec.Raw(msgspec.json.encode(arguments)), seconds or 0.0)
         self._send(msgspec.json.encode(request))
 
     def answer(self, operation: Callable[["Session", A], R], *, seconds: float | None) -> R:
@@ -160,10 +158,10 @@ class Worker:
                 f"the user manager of {self._who} did not answer within {self._seconds:g} s",
                 hint="what was asked may still happen: look with `gtrun live`",
             ) from None
-        reply = msgspec.json.decode(data, type=_Reply)
+        self.patience = 0.0
+        reply = msgspec.json.decode(data, type=Reply)
         if reply.failure is not None:
-            failure = reply.failure
-            raise _KINDS.get(failure.kind, GtrunError)(failure.message, hint=failure.hint, code=Exit(failure.code))
+            raise reply.failure.error()
         kind: type[R] = typing.get_type_hints(operation)["return"]
         return msgspec.json.decode(reply.value, type=kind)
 
@@ -171,13 +169,9 @@ class Worker:
         """The descriptor that becomes readable when the answer is there (for select(2))."""
         return self._socket.fileno()
 
-    @property
-    def _who(self) -> str:
-        return self.account.name if self.account else "nobody yet"
-
     def _send(self, data: bytes) -> None:
         try:
-            self._socket.sendall(_LENGTH.pack(len(data)) + data)
+            self._socket.sendall(frames.framed(data))
         except ConnectionError:
             raise self._went_away() from None
 
@@ -206,7 +200,7 @@ class Worker:
                 data += chunk
             return data
 
-        return exactly(_LENGTH.unpack(exactly(_LENGTH.size))[0])
+        return exactly(frames.LENGTH.unpack(exactly(frames.LENGTH.size))[0])
 
 
 def _serve(connection: socket.socket) -> typing.NoReturn:
@@ -218,11 +212,15 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
 
         from gtrun.reach.operations import Session  # noqa: PLC0415 - it imports much that the parent does not need
 
-        connection, identity = _first(connection)
-        if identity is not None:
+        connection, kind, identity = _first(connection)
+        if kind == _FAR:
+            from gtrun.reach.far import pass_on  # noqa: PLC0415 - it starts programs, which few need
+
+            pass_on(connection, msgspec.json.decode(identity, type=Far))
+        elif kind == _ACCOUNT:
             account = msgspec.json.decode(identity, type=Account)
             _become(account)
-            _answer_all(connection, Session(account))
+            _answer_all(connection.fileno(), connection.fileno(), Session(account))
         code = 0
     except BaseException:  # noqa: BLE001 - a process's own boundary: a bug of ours, shown as the interpreter would
         sys.excepthook(*sys.exc_info())
@@ -231,13 +229,13 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
         os._exit(code)
 
 
-def _first(connection: socket.socket) -> tuple[socket.socket, bytes | None]:
+def _first(connection: socket.socket) -> tuple[socket.socket, bytes, bytes]:
     """The identity, after as many twins as the parent asks for; in a twin, its own connection and identity."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # twins are reaped by the kernel
     while True:
         tag, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
         if tag != _TWIN:
-            return connection, _next(connection) if tag else None
+            return connection, tag, frames.read(connection.fileno()) or b"" if tag else b""
         child = os.fork()
         if child == 0:
             connection.close()
@@ -249,17 +247,55 @@ def _first(connection: socket.socket) -> tuple[socket.socket, bytes | None]:
         os.close(process)
 
 
-def _answer_all(connection: socket.socket, session: "Session") -> None:
+def serve(name: str) -> int:
+    """`gtrun worker NAME`: the far end. Standard input and output are the connection; returns an exit code."""
+    from gtrun.reach.far import GREETING  # noqa: PLC0415
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    incoming, outgoing = _take_standard_streams()
+    os.chdir("/")
+    os.umask(0o077)
+    account, reply = None, Reply()
     try:
-        while (request := _next(connection)) is not None:
-            asked = msgspec.json.decode(request, type=_Request)
+        account = own(os.environ)
+        if account.name != name:
+            raise NoManager(f"it was {name} who was to be reached, and this is {account.name}")
+    except GtrunError as error:
+        reply = Reply(failure=Failure.of(error))
+    try:
+        os.write(outgoing, b"\n" + GREETING + b"\n")
+        frames.write(outgoing, msgspec.json.encode(reply))
+    except ConnectionError:
+        return 1
+    if account is None or reply.failure is not None:
+        return 1
+    systemd.import_binding()
+    from gtrun.reach.operations import Session  # noqa: PLC0415
+
+    _answer_all(incoming, outgoing, Session(account))
+    return 0
+
+
+def _take_standard_streams() -> tuple[int, int]:
+    """Nothing that is printed by chance gets between the replies, and no child has the connection."""
+    incoming, outgoing = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3) for number in (0, 1))
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for number in (0, 1):
+        os.dup2(null, number)
+    os.close(null)
+    return incoming, outgoing
+
+
+def _answer_all(incoming: int, outgoing: int, session: "Session") -> None:
+    try:
+        while (request := frames.read(incoming)) is not None:
+            asked = msgspec.json.decode(request, type=Request)
             if asked.seconds:
                 answer = _answer(session, asked)
             else:
-                with _ended_by_hangup(connection):
+                with _ended_by_hangup(incoming):
                     answer = _answer(session, asked)
-            reply = msgspec.json.encode(answer)
-            connection.sendall(_LENGTH.pack(len(reply)) + reply)
+            frames.write(outgoing, msgspec.json.encode(answer))
     except (BrokenPipeError, ConnectionResetError):
         pass  # our parent hung up while we worked
     finally:
@@ -268,7 +304,7 @@ def _answer_all(connection: socket.socket, session: "Session") -> None:
 
 
 @contextlib.contextmanager
-def _ended_by_hangup(connection: socket.socket) -> Iterator[None]:
+def _ended_by_hangup(connection: int) -> Iterator[None]:
     """A wait without a deadline ends with the parent, also one that was killed.
 
     The wait is the binding's, so the kernel has to end it: by SIGIO, whose default is that (fcntl(2), O_ASYNC).
@@ -285,14 +321,6 @@ def _ended_by_hangup(connection: socket.socket) -> Iterator[None]:
         fcntl.fcntl(connection, fcntl.F_SETFL, flags)
 
 
-def _next(connection: socket.socket) -> bytes | None:
-    head = connection.recv(_LENGTH.size, socket.MSG_WAITALL)
-    if len(head) < _LENGTH.size:
-        return None
-    (length,) = _LENGTH.unpack(head)
-    return connection.recv(length, socket.MSG_WAITALL)
-
-
 def _become(account: Account) -> None:
     """Drop to the account for good (credentials(7)); a no-op for one's own."""
     if os.geteuid() != account.uid:
@@ -306,7 +334,7 @@ def _become(account: Account) -> None:
     os.umask(0o077)
 
 
-def _answer(session: "Session", request: _Request) -> _Reply:
+def _answer(session: "Session", request: Request) -> Reply:
     from gtrun.reach import operations  # noqa: PLC0415 - it imports the binding
 
     operation = operations.BY_NAME[request.operation]
@@ -316,18 +344,17 @@ def _answer(session: "Session", request: _Request) -> _Reply:
     try:
         value = operation(session, msgspec.json.decode(request.arguments, type=hints["arguments"]))
     except GtrunError as error:
-        kind = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _KINDS), "GtrunError")
-        return _Reply(failure=_Failure(kind, error.message, error.hint, int(error.code)))
+        return Reply(failure=Failure.of(error))
     finally:
         signal.alarm(0)
-    return _Reply(value=msgspec.Raw(msgspec.json.encode(value)))
+    return Reply(value=msgspec.Raw(msgspec.json.encode(value)))
 
 
-def as_account(account: Account) -> Worker:
+def as_account(route: Route) -> Worker:
     """A worker that already acts as the account. Raises NoManager."""
     worker = Worker.start()
     try:
-        worker.act_as(account)
+        worker.act_as(route)
     except GtrunError:
         worker.close()
         raise

@@ -1,5 +1,6 @@
 """What a run printed, read from the journal by its identifier."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -26,9 +27,25 @@ def _text(entry: bytes | str) -> str:
 
 def lines(run: Run, uid: int, *, last: int | None = None) -> list[str]:
     """What is in the journal of one run by now, oldest first, each line escaped."""
+    return since(run, uid, "", last=last)[0]
+
+
+def since(run: Run, uid: int, cursor: str, *, last: int | None = None) -> tuple[list[str], str]:
+    """`lines` after a cursor (from the beginning, for an empty one), and the cursor behind them."""
+    where = [f"--after-cursor={cursor}"] if cursor else []
     count = [f"--lines={last}"] if last is not None else []
-    argv = ["journalctl", "--quiet", "--all", "--output=json", "--output-fields=MESSAGE", *count, *_select(run, uid)]
-    return [_text(entry) for entry in capture(argv, deadline=60).output.splitlines()]
+    argv = ["journalctl", "--quiet", "--all", "--output=json", "--output-fields=MESSAGE", *where, *count]
+    entries = capture([*argv, *_select(run, uid)], deadline=60).output.splitlines()
+    behind = str(json.loads(entries[-1])["__CURSOR"]) if entries else cursor
+    return [_text(entry) for entry in entries], behind
+
+
+def await_line(run: Run, uid: int, cursor: str) -> None:
+    """Wait until there is a line after the cursor."""
+    where = [f"--after-cursor={cursor}"] if cursor else []
+    argv = ["journalctl", "--quiet", "--follow", "--output=cat", "--lines=all", *where, *_select(run, uid)]
+    with contextlib.closing(stream(argv)) as found:
+        next(found, None)
 
 
 def follow(run: Run, uid: int, *, last: int | None, until: int | None) -> Iterator[str]:

@@ -15,7 +15,7 @@ FLEET = f"""
 [board]
 path = "{BOARD}/board.db"
 [run]
-command = ["sh", "-c", "id -un >~/ready; exec sleep 60"]
+command = ["sh", "-c", "id -un >~/.ready; mv ~/.ready ~/ready; exec sleep 60"]
 [rigs.box]
 [agents.alice]
 rig = "box"
@@ -115,8 +115,8 @@ def test_another_account_is_told_what_to_type(fleet: Box) -> None:
     issue = root.issue()
     done = fleet.run("gtrun", "dispatch", "bob", issue, account="alice", check=69)
     assert done.err.splitlines() == [
-        "gtrun: agent account bob is another account, and only root may act for it",
-        "gtrun: hint: run this as bob or as root: sudo gtrun …",
+        "gtrun: agent bob is another account, bob, and nothing says how to reach it",
+        'gtrun: hint: run this as bob or as root, or set reach = "ssh" or "sudo" of [agents.bob]',
     ]
     seen = json.loads(fleet.run("gtrun", "ps", "--json", account="alice").out)
     assert [one["agent"] for one in seen["unreachable"]] == ["bob"]

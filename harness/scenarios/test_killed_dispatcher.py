@@ -190,7 +190,7 @@ MUTANTS = [
     ),
     Mutant(
         "a worker that died taken for a failed launch",
-        [Edit("reach/worker.py", "        return ManagerSilent(", "        return LaunchFailed(")],
+        [Edit("reach/worker.py", "        return ManagerSilent(", "        return GtrunError(")],
         worker_killed_after_the_start,
         r"exit code 1: gtrun: the process that acts for alice went away",
         setup=[IN_WORKER_AFTER_START.edit],

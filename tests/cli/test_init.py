@@ -82,7 +82,7 @@ class TestTemplate:
     def test_every_key_there_is_appears_and_has_a_line_of_explanation(self):
         lines = TEXT.split("\n")
         for key in every_key(FLEET):
-            if key in {"host", "rigs", "agents", "board", "run", "claim"}:  # host: not usable in this version
+            if key in {"rigs", "agents", "board", "run", "claim"}:
                 continue
             found = [n for n, line in enumerate(lines) if re.match(rf"#?{key} = |#.*[ {{]{key} = ", line)]
             assert found, key

@@ -152,6 +152,7 @@ class TestResolving:
         gtrun = "/opt/gtrun/bin/gtrun"
         [rigs.box2]
         host = "ops@box2.example"
+        gtrun = "/opt/gtrun/bin/gtrun"
         [agents.alice]
         rig = "box1"
         account = "alice"
@@ -170,7 +171,7 @@ class TestResolving:
         assert fleet.board == BoardConfig(path="/srv/board.db", terminal_labels=("done",), terminal_glyphs=())
         assert fleet.rigs == {
             "box1": Rig(name="box1", gtrun="/opt/gtrun/bin/gtrun"),
-            "box2": Rig(name="box2", host="ops@box2.example"),
+            "box2": Rig(name="box2", host="ops@box2.example", gtrun="/opt/gtrun/bin/gtrun"),
         }
         bob = fleet.agent("bob")
         assert (bob.name, bob.rig, bob.account) == ("bob", "box2", "alice")
@@ -253,7 +254,7 @@ def in_run(line: str) -> str:
         # unknown and planned keys
         ("[run]\ncomand = 1", "run.comand: unknown key; known here: backend, command, prompt, "),
         ("[agents.alice.run]\ncomand = 1", "agents.alice.run.comand: unknown key; known here: backend, "),
-        ("[agents.alice]\nrigg = 1", "agents.alice.rigg: unknown key; known here: rig, account, run; did you mean"),
+        ("[agents.alice]\nrigg = 1", "agents.alice.rigg: unknown key; known here: rig, account, reach, run; did you"),
         ("[rigs.b]\nhots = 1", "rigs.b.hots: unknown key; known here: gtrun, host; did you mean 'host'?"),
         ("[bord]", "bord: unknown key; known here: board, claim, run, rigs, agents; did you mean 'board'?"),
         (in_run('"a.b\\n" = 1'), 'run."a.b\\x0a": unknown key; '),
@@ -269,7 +270,6 @@ def in_run(line: str) -> str:
         (in_run("credentials = {}"), "run.credentials: not in this version"),
         (in_run("idle_limit = '2m'"), "run.idle_limit: not in this version"),
         ("[agents.a.run]\nclones = []", "agents.a.run.clones: not in this version"),
-        ("[agents.a]\nreach = 'ssh'", "agents.a.reach: not in this version"),
         ("[agents.a]\nskills = []", "agents.a.skills: not in this version"),
         ("[agents.a]\nmax_runs = 1", "agents.a.max_runs: not in this version"),
         ("[rigs.b]\nmax_runs = 1", "rigs.b.max_runs: not in this version"),
@@ -311,6 +311,19 @@ def in_run(line: str) -> str:
         (f"[agents.a]\naccount = '{'a' * 33}'", "agents.a.account: expected the name of a unix account"),
         ("[agents.a]\naccount = 0", "agents.a.account: expected a text, found the number 0"),
         ("[rigs.b]\nhost = '-oProxyCommand=x'", "rigs.b.host: expected a host like box2.example"),
+        ("[rigs.b]\nhost = 'ops@'", "rigs.b.host: expected a host like box2.example"),
+        ("[rigs.b]\nhost = 'box2'\n[agents.a]", "rigs.b.gtrun: missing; a rig with a host needs the path of gtrun"),
+        ("[agents.a]\nreach = 'telnet'", "agents.a.reach: expected 'ssh' or 'sudo', found 'telnet'"),
+        ("[agents.a]\nreach = true", "agents.a.reach: expected 'ssh' or 'sudo', found true"),
+        (
+            "[rigs.b]\nhost = 'box2'\ngtrun = '/g'\n[agents.a]\nreach = 'sudo'",
+            "agents.a.reach: expected 'ssh' or nothing, as rig b is another box",
+        ),
+        (
+            ("[rigs]\nx = {host='u@h', gtrun='/g'}\ny = {host='h', gtrun='/g'}\n"
+             "[agents.a]\nrig='x'\n[agents.b]\nrig='y'\naccount='u'"),
+            "agents.b: expected an account of its own, but it and agents.a are both the account 'u' of one box",
+        ),
         ("[rigs.b]\nhost = 'a b'", "rigs.b.host: expected a host like box2.example"),
         ("[rigs.b]\ngtrun = 'gtrun'", "rigs.b.gtrun: expected an absolute path of A-Z"),
         ("[rigs.b]\ngtrun = '~/gtrun'", "rigs.b.gtrun: expected an absolute path of A-Z"),

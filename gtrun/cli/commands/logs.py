@@ -1,6 +1,5 @@
 """`gtrun logs`."""
 
-import select
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -10,13 +9,12 @@ from gtrun.cli.commands import IssueArgument, JsonOption, command_parser
 from gtrun.cli.output import document, say
 from gtrun.cli.times import local
 from gtrun.errors import GtrunError
-from gtrun.looking import Past, just_ended, runs_of, wait_for_end
+from gtrun.looking import follow as read_on
+from gtrun.looking import printed, runs_of
 from gtrun.markers import outcome
 from gtrun.names import parse_issue
-from gtrun.systemd import journal
 
 app = command_parser()
-_STABLE = 0.1  # seconds between two readings that must agree
 _MANY = 5000  # lines from which journald's rate limit is near
 
 
@@ -42,10 +40,10 @@ def logs(
         raise GtrunError(f"there is no {which} of issue {key}", hint=f"what is known about it: gtrun show {key}")
     one = chosen[-1]
     if follow and not as_json and one.run.ending is None:
-        wait_for_end(one, lambda ended: _print(journal.follow(one.run, one.account.uid, last=lines, until=ended)))
+        _print(read_on(one, lines))
         return
-    text = _stable(one, lines)
-    dropped = journal.suppressed(one.run, one.account.uid)
+    found = printed(one, lines)
+    text, dropped = found.lines, found.suppressed
     if as_json:
         document("logs", run=one.run.run, agent=one.agent.name, issue=key, lines=text, suppressed=dropped)
         return
@@ -62,14 +60,3 @@ def logs(
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
         print(line, flush=True)
-
-
-def _stable(one: Past, last: int | None) -> list[str]:
-    """The lines, once two readings agree: journald writes the last of a burst up to 0.3 s after the process is gone."""
-    text = journal.lines(one.run, one.account.uid, last=last)
-    for _ in range(3 if just_ended(one.run) else 0):
-        select.select([], [], [], _STABLE)
-        before, text = text, journal.lines(one.run, one.account.uid, last=last)
-        if before == text:
-            break
-    return text

@@ -17,7 +17,7 @@ from gtrun.measures import seconds
 from gtrun.quota import HORIZON, Quota, dark_until, instant
 from gtrun.reach import operations as at_agent
 from gtrun.reach import worker as workers
-from gtrun.survey import account_of, agents_of, survey
+from gtrun.survey import agents_of, route_of, survey
 
 app = command_parser()
 AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="An agent of fleet.toml.", show_default=False)]
@@ -78,7 +78,7 @@ def clear(context: typer.Context, agent: AgentArgument) -> None:
 
 
 def _write(context: typer.Context, agent: Agent, quota: Quota | None) -> None:
-    with workers.as_account(account_of(context.obj.fleet(), agent, context.obj.caller())) as worker:
+    with workers.as_account(route_of(context.obj.fleet(), agent, context.obj.caller())) as worker:
         worker.call(at_agent.set_quota, at_agent.ToSetQuota(quota))
 
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import msgspec
 
-from gtrun.account import Account
+from gtrun.account import Account, lingers
 from gtrun.board.local import LocalBoard
-from gtrun.errors import BoardUnavailable, StateError
+from gtrun.errors import BoardUnavailable, NoManager, StateError
 from gtrun.model import Run
 from gtrun.names import IssueKey, Token, is_plain_argument, is_task_unit
-from gtrun.reach.operations.session import Session, by_token
-from gtrun.reach.operations.starting import this_installation
+from gtrun.reach.operations.session import Nothing, Session, by_token
+from gtrun.reach.route import this_installation
 from gtrun.state import record as records
-from gtrun.systemd import transient, units
+from gtrun.systemd import journal, transient, units
 from gtrun.systemd.bus import MANAGER, OBJECT, SLICE, BusError
 from gtrun.systemd.units import Observed, UnitState
 
@@ -103,6 +103,46 @@ def runs_of(session: Session, arguments: OfIssue) -> Runs:
     return Runs(runs, damaged)
 
 
+def does_linger(session: Session, arguments: Nothing) -> bool:  # noqa: ARG001 - the signature of every operation
+    """Whether the account's manager outlives its last logout."""
+    return lingers(session.account)
+
+
+class ToRead(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's lines: only the `last` few, or those after a cursor of the journal's."""
+
+    run: Run
+    last: int | None = None
+    cursor: str = ""
+
+
+class Printed(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines, escaped; the cursor behind them; how many the journal dropped."""
+
+    lines: list[str]
+    cursor: str = ""
+    suppressed: int = 0
+
+
+def printed(session: Session, arguments: ToRead) -> Printed:
+    """What the run has printed by now."""
+    uid = session.account.uid
+    lines, cursor = journal.since(arguments.run, uid, arguments.cursor, last=arguments.last)
+    return Printed(lines=lines, cursor=cursor, suppressed=journal.suppressed(arguments.run, uid))
+
+
+def printed_since(session: Session, arguments: ToRead) -> Printed:
+    """What the run has printed after the cursor."""
+    lines, cursor = journal.since(arguments.run, session.account.uid, arguments.cursor)
+    return Printed(lines=lines, cursor=cursor)
+
+
+def await_print(session: Session, arguments: ToRead) -> Printed:
+    """Wait until the run prints something after the cursor, however long that takes."""
+    journal.await_line(arguments.run, session.account.uid, arguments.cursor)
+    return printed_since(session, arguments)
+
+
 class ToExamine(msgspec.Struct, frozen=True):
     """The board's path; None if nobody has to ask it."""
 
@@ -118,9 +158,18 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def examine(session: Session, arguments: ToExamine) -> list[Found]:
-    """Whether a run could start here: the manager, gtrun's own interpreter, the board, limits, drop-ins."""
-    found = []
-    version = str(session.bus.get(OBJECT, MANAGER, "Version", "s"))
+    """Whether a run could start here: lingering, the manager, gtrun's own interpreter, the board, limits, drop-ins."""
+    name, found = session.account.name, []
+    if lingers(session.account):
+        found.append(Found(f"{name} lingers: its runs outlive its logins", is_fine=True))
+    else:
+        what = f"{name} does not linger: its last logout ends its runs"
+        found.append(Found(what, is_fine=False, mend=f"loginctl enable-linger {name}"))
+    try:
+        version = str(session.bus.get(OBJECT, MANAGER, "Version", "s"))
+        controllers = transient.delegated_controllers(str(session.bus.get(_ROOT_SLICE, SLICE, "ControlGroup", "s")))
+    except NoManager as error:
+        return [*found, Found(error.message, is_fine=False, mend=error.hint)]
     found.append(Found(f"its user manager answers (systemd {version})", is_fine=True))
     command = this_installation()
     if os.access(command[0], os.X_OK) and all(map(is_plain_argument, command)):
@@ -130,7 +179,6 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
         found.append(Found(f"its units cannot execute {command[0]}", is_fine=False, mend=mend))
     if arguments.board is not None and Path(arguments.board).exists():
         found.append(_board(arguments.board))
-    controllers = transient.delegated_controllers(str(session.bus.get(_ROOT_SLICE, SLICE, "ControlGroup", "s")))
     missing = [name for name in ("memory", "pids", "cpu") if name not in controllers]
     if missing:
         mend = "harmless without [run.limits]; see Delegate= in systemd.resource-control(5)"

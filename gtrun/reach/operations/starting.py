@@ -1,7 +1,6 @@
 """Starting a run: check and record it, ask for its unit, hear what came of it."""
 
 import os
-import sys
 import time
 
 import msgspec
@@ -11,6 +10,7 @@ from gtrun.model import Ending, ResolvedRun, Result
 from gtrun.names import RunId, Token, encode_path
 from gtrun.program import DEFAULT_PROMPT, expand_home, read_prompt, resolve
 from gtrun.reach.operations.session import Name, Nothing, Session, by_token
+from gtrun.reach.route import this_installation
 from gtrun.state import record as records
 from gtrun.state.record import Ended, Record
 from gtrun.systemd import exitstatus, transient, units
@@ -72,11 +72,6 @@ def discard(session: Session, arguments: Nothing) -> None:  # noqa: ARG001 - the
     if session.prepared is not None:
         session.prepared.discard()
         session.prepared = None
-
-
-def this_installation() -> list[str]:
-    """The command that runs this very gtrun: isolated, so that no variable and no folder of the agent changes it."""
-    return [sys.executable, "-I", "-m", "gtrun"]
 
 
 class ToStart(msgspec.Struct, frozen=True):

@@ -1,0 +1,300 @@
+"""Passing requests on to `gtrun worker`, which ssh or sudo runs as another account, and making that connection.
+
+Everything here happens in a worker's child: its parent's deadline and ^C end it, and it ends ssh. A connection that
+was refused because too many are being made (sshd's MaxStartups and MaxSessions) is tried again; what was asked over one
+that came about never is, since it may have happened.
+"""
+
+import contextlib
+import fcntl
+import os
+import random
+import re
+import select
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from gtrun.errors import GtrunError, ManagerSilent, NoManager
+from gtrun.files import ensure_private_folder
+from gtrun.process import Spawned
+from gtrun.reach import frames
+from gtrun.reach.frames import Failure, Reply
+from gtrun.reach.route import LOCALHOST, PATIENCE, Far
+from gtrun.text import plain, shorten
+
+PROTOCOL = 1
+GREETING = b"gtrun-worker %d" % PROTOCOL
+"""The line by which the far end begins; what a shell's start-up files printed before it is skipped."""
+
+AT_ONCE = 8
+"""Connections to one host that one account makes at a time; sshd begins to refuse the eleventh (MaxStartups)."""
+
+SSH_FAILED = 255
+_BANNER = 1 << 16  # bytes
+_GRACE = 0.3  # seconds for ssh to end by itself, in which the far end takes back what was not started
+_ERRORS = 1 << 13  # bytes of stderr that are read
+_GREETED = re.compile(rb"\ngtrun-worker ([0-9]{1,9})\n")
+
+
+class ConnectionDropped(NoManager):
+    """Refused before anything was asked, and perhaps not the next time; `tries` is how often it is worth it."""
+
+    tries = 1000
+
+
+class _HungUp(Exception):
+    """Our parent is gone, or wants no answer any more."""
+
+
+def pass_on(parent: socket.socket, far: Far) -> None:
+    """Answer every request of the parent's with what the far end answers, until one of them hangs up."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # we want to know how ssh ended
+    link: Link | None = None
+    failure: GtrunError | None = None
+    try:
+        try:
+            link = connect(far, parent, deadline=time.monotonic() + PATIENCE)
+        except GtrunError as error:
+            failure = error
+        while (request := frames.read(parent.fileno())) is not None:
+            reply = None
+            if link is not None and failure is None:
+                try:
+                    reply = link.exchange(request)
+                except GtrunError as error:
+                    failure = error
+            if failure is not None:
+                reply = msgspec.json.encode(Reply(failure=Failure.of(failure)))
+            frames.write(parent.fileno(), reply or b"")
+    except (_HungUp, ConnectionError):
+        pass
+    finally:
+        parent.close()
+        if link is not None:
+            link.close()
+
+
+def connect(far: Far, parent: socket.socket, *, deadline: float) -> "Link":
+    """A connection to the far end. Raises NoManager with what is in the way and how to mend it."""
+    for tried in count(1):
+        try:
+            with one_of_few(far):
+                return Link(far, parent, deadline)
+        except ConnectionDropped as error:
+            pause = pause_after(tried, random.random())  # noqa: S311 - apart is all that they have to be
+            if tried >= error.tries or time.monotonic() + pause >= deadline:
+                raise
+            wait_apart(parent, pause)
+    raise AssertionError
+
+
+def pause_after(tried: int, chance: float) -> float:
+    """Seconds before the next try: each time about twice as many, up to two, and for nobody the same."""
+    return float(min(2.0, 0.05 * 2**tried)) * (0.5 + chance)
+
+
+def wait_apart(parent: socket.socket, seconds: float) -> None:
+    """Let some time pass, unless the parent hangs up. Raises _HungUp."""
+    poll = select.poll()
+    poll.register(parent, select.POLLRDHUP)
+    if poll.poll(seconds * 1000):
+        raise _HungUp
+
+
+@contextlib.contextmanager
+def one_of_few(far: Far) -> Iterator[None]:
+    """At most `AT_ONCE` processes of this account are in here for one host; the kernel lets a dead one's place go.
+
+    Where the files cannot be had, nobody is kept back: sshd's own limit and another try are left.
+    """
+    if far.by == "sudo":
+        yield
+        return
+    descriptor = -1
+    try:
+        try:
+            folder = Path(far.slots)
+            ensure_private_folder(folder)
+            descriptor = _slot(folder, far.host)
+        except (OSError, GtrunError):
+            pass
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _slot(folder: Path, host: str) -> int:
+    first = random.randrange(AT_ONCE)  # noqa: S311
+    descriptor = -1
+    for number in range(AT_ONCE):
+        if descriptor >= 0:
+            os.close(descriptor)
+        path = folder / f"{host}.{(first + number) % AT_ONCE}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # our parent ends us at its deadline
+    return descriptor
+
+
+class Link:
+    """A connection to the far end, which has greeted. Every wait ends when the parent hangs up."""
+
+    def __init__(self, far: Far, parent: socket.socket, deadline: float) -> None:
+        """Start ssh or sudo and wait for the greeting. Raises ConnectionDropped, NoManager, _HungUp."""
+        self._far = far
+        self._parent = parent
+        self._socket, theirs = socket.socketpair()
+        self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._received = b""
+        with theirs:
+            self._child = Spawned(far.worker(), stream=theirs.fileno(), errors=self._errors)
+        try:
+            self._greet(deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> int | None:
+        """End the connection and its ssh; gives ssh's exit code if it has ended. A second call does nothing."""
+        if self._socket.fileno() < 0:
+            return None
+        self._socket.close()
+        return self._child.end(_GRACE)
+
+    def exchange(self, request: bytes) -> bytes:
+        """A request's reply. Raises ManagerSilent if the connection is lost: then it may have been carried out."""
+        try:
+            self._socket.sendall(frames.framed(request))
+            (length,) = frames.LENGTH.unpack(self._take(frames.LENGTH.size, None))
+            if length > frames.MOST:
+                raise ManagerSilent(f"what {self._far.who} sent is no reply of gtrun's")
+            return self._take(length, None)
+        except (ConnectionError, EOFError):
+            self.close()
+            raise ManagerSilent(
+                f"the connection to {self._far.who} was lost{self._said(': ')}",
+                hint="what was asked may have happened: look with `gtrun live`, then settle it with `gtrun reconcile`",
+            ) from None
+
+    def _greet(self, deadline: float) -> None:
+        self._received = b"\n"
+        try:
+            while (greeted := _GREETED.search(self._received)) is None:
+                if len(self._received) > _BANNER:
+                    raise NoManager(
+                        f"{self._far.who} prints without end before gtrun begins",
+                        hint="look at the start-up files of its shell",
+                    )
+                self._receive(deadline)
+            self._received = self._received[greeted.end() :]
+            if int(greeted[1]) != PROTOCOL:
+                raise NoManager(
+                    f"gtrun at {self._far.who} speaks protocol {int(greeted[1])}, and this one speaks {PROTOCOL}",
+                    hint="install the same version of gtrun on both sides",
+                )
+            (length,) = frames.LENGTH.unpack(self._take(frames.LENGTH.size, deadline))
+            reply = msgspec.json.decode(self._take(min(length, frames.MOST), deadline), type=Reply)
+        except (ConnectionError, EOFError):
+            raise_explained(self._far, self.close(), self._said())
+        except TimeoutError:
+            raise NoManager(
+                f"{self._far.who} did not answer within {PATIENCE:g} s{self._said(': ')}",
+                hint=f"try it by hand: {self._by_hand()}",
+            ) from None
+        except msgspec.DecodeError:
+            raise NoManager(f"what {self._far.who} sent is no greeting of gtrun's") from None
+        if reply.failure is not None:
+            raise reply.failure.error()
+
+    def _by_hand(self) -> str:
+        return by_hand(self._far)
+
+    def _take(self, count: int, deadline: float | None) -> bytes:
+        while len(self._received) < count:
+            self._receive(deadline)
+        data, self._received = self._received[:count], self._received[count:]
+        return data
+
+    def _receive(self, deadline: float | None) -> None:
+        """Add what comes next. Raises EOFError at the end, TimeoutError at the deadline."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        poll.register(self._child.pidfd, select.POLLIN)
+        poll.register(self._parent, select.POLLRDHUP)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+        ready = {descriptor for descriptor, _ in poll.poll(left)}
+        if not ready:
+            raise TimeoutError
+        if self._parent.fileno() in ready:
+            raise _HungUp
+        if self._socket.fileno() in ready:
+            chunk = self._socket.recv(1 << 20)
+            if chunk:
+                self._received += chunk
+                return
+        raise EOFError  # also when ssh is gone and something that it left still holds the socket
+
+    def _said(self, before: str = "") -> str:
+        return said(self._errors, before)
+
+
+def said(errors: int, before: str = "") -> str:
+    """The last line on a connection's stderr: whatever was wrong is said last."""
+    size = os.fstat(errors).st_size
+    text = os.pread(errors, _ERRORS, max(0, size - _ERRORS)).decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return before + plain(shorten(lines[-1], 300)) if lines else ""
+
+
+def by_hand(far: Far) -> str:
+    """What a person types to see for themselves."""
+    return f"sudo -u {far.name} true" if far.by == "sudo" else f"ssh {far.destination} true"
+
+
+_DROPPED = re.compile(
+    r"kex_exchange_identification|ssh_exchange_identification|Connection reset by|Connection closed by"
+    r"|Session open refused|Broken pipe|Resource temporarily unavailable"
+)
+_REFUSED = "Connection refused"
+_TRIES_IF_REFUSED = 4  # a second, in which an sshd that is restarted is back
+
+# what ssh, sudo and shells say, and what then mends it
+_HINTS = (
+    ("Permission denied", "let a key of this account in there, without a passphrase or with an agent; try: {by_hand}"),
+    ("HOST IDENTIFICATION HAS CHANGED", "somebody may be in between; if the host was made anew: ssh-keygen -R {host}"),
+    ("Host key verification failed", "connect once by hand and compare the host's key: {by_hand}"),
+    ("Could not resolve hostname", "correct `host` of the rig, or give it a Host entry in ~/.ssh/config"),
+    ("password is required", "allow it without one: {caller} ALL=({name}) NOPASSWD: {gtrun} worker {name}"),
+    ("not allowed to", "allow it: {caller} ALL=({name}) NOPASSWD: {gtrun} worker {name}"),
+    ("failed to execute sudo", 'install sudo, or reach the account by ssh: reach = "ssh"'),
+    ("failed to execute ssh", "install the OpenSSH client"),
+    ("No such command", "the gtrun there is too old: install the same version as here"),
+    ("Unknown command", "the gtrun there is too old: install the same version as here"),
+)
+
+
+def raise_explained(far: Far, code: int | None, last: str) -> NoReturn:
+    """What ended a connection before the greeting. Raises ConnectionDropped if it may come about the next time."""
+    if far.by == "ssh" and code == SSH_FAILED and (_DROPPED.search(last) or _REFUSED in last):
+        error = ConnectionDropped(f"{far.who} cannot be reached: {last}", hint=f"try it by hand: {by_hand(far)}")
+        error.tries = _TRIES_IF_REFUSED if _REFUSED in last else error.tries
+        raise error
+    known = {"by_hand": by_hand(far), "host": far.host, "name": far.name, "gtrun": " ".join(far.gtrun)}
+    hint = next((hint.format(**known, caller="NAME") for words, hint in _HINTS if words in last), "")
+    if not hint and code in {126, 127}:
+        where = "a path that this account can execute" if far.host == LOCALHOST else "its path there"
+        hint = f"install gtrun there, or name {where} as `gtrun` of the rig"
+        last = last or f"exit code {code}"
+        raise NoManager(f"{far.who} cannot execute {far.gtrun[0]}: {last}", hint=hint)
+    last = last or f"{far.by} ended with {code}"
+    raise NoManager(f"{far.who} cannot be reached: {last}", hint=hint or f"try it by hand: {by_hand(far)}")

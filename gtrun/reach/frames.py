@@ -1,0 +1,80 @@
+"""Requests and replies on their way between a worker and whoever it works for: JSON, each behind its length."""
+
+import os
+import struct
+
+import msgspec
+
+from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, Refused, StateError
+from gtrun.exits import Exit
+
+LENGTH = struct.Struct("!I")
+MOST = 1 << 28
+"""Bytes of one frame: what claims to be longer is no answer of ours."""
+
+_KINDS: dict[str, type[GtrunError]] = {
+    kind.__name__: kind
+    for kind in (BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, Refused, StateError)
+}
+
+
+class Request(msgspec.Struct):
+    """An operation by its name; `seconds` is 0 for one without a deadline."""
+
+    operation: str
+    arguments: msgspec.Raw
+    seconds: float
+
+
+class Failure(msgspec.Struct):
+    """An error on its way."""
+
+    kind: str
+    message: str
+    hint: str
+    code: int
+
+    @classmethod
+    def of(cls, error: GtrunError) -> "Failure":
+        """The error, as the nearest kind that the other side knows."""
+        kind = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _KINDS), "GtrunError")
+        return cls(kind, error.message, error.hint, int(error.code))
+
+    def error(self) -> GtrunError:
+        """The error, to be raised."""
+        return _KINDS.get(self.kind, GtrunError)(self.message, hint=self.hint, code=Exit(self.code))
+
+
+class Reply(msgspec.Struct):
+    """A value or a failure."""
+
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    failure: Failure | None = None
+
+
+def framed(data: bytes) -> bytes:
+    """The data behind its length."""
+    return LENGTH.pack(len(data)) + data
+
+
+def read(descriptor: int) -> bytes | None:
+    """The next frame, waited for; None once the other side has hung up. Raises ConnectionError."""
+    head = _exactly(descriptor, LENGTH.size)
+    return None if head is None else _exactly(descriptor, LENGTH.unpack(head)[0])
+
+
+def _exactly(descriptor: int, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        chunk = os.read(descriptor, min(count - len(data), 1 << 20))
+        if not chunk:
+            return None
+        data += chunk
+    return bytes(data)
+
+
+def write(descriptor: int, data: bytes) -> None:
+    """Write a frame, waiting where there is no room. Raises ConnectionError."""
+    view = memoryview(framed(data))
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,58 @@
+"""The way to an account that this process cannot become: through a program that runs gtrun there as that account."""
+
+import sys
+
+import msgspec
+
+from gtrun.account import Account
+from gtrun.reach import transport
+
+LOCALHOST = "localhost"
+CONNECT_TIMEOUT = 8
+"""Seconds in which sshd must have answered."""
+
+PATIENCE = 15.0
+"""Seconds in which a connection must have come about, however often it was refused."""
+
+
+class Far(msgspec.Struct, frozen=True, kw_only=True):
+    """An account that ssh or sudo reaches, and the command that is gtrun there.
+
+    `host` is what ssh is given, without an account. `uid` is known for accounts of this box only. `slots` is a private
+    folder of whoever connects, where it counts the connections that are being made.
+    """
+
+    name: str
+    host: str = LOCALHOST
+    by: str = "ssh"
+    gtrun: tuple[str, ...]
+    uid: int | None = None
+    slots: str
+
+    @property
+    def who(self) -> str:
+        """The account as messages name it."""
+        return self.name if self.by == "sudo" else self.destination
+
+    @property
+    def destination(self) -> str:
+        """The account as ssh names it."""
+        return f"{self.name}@{self.host}"
+
+    def worker(self) -> list[str]:
+        """The argument list that runs the far end of a worker."""
+        return self._wrapped([*self.gtrun, "worker", self.name])
+
+    def _wrapped(self, command: list[str]) -> list[str]:
+        if self.by == "sudo":
+            return transport.by_sudo(self.name, command)
+        return transport.over_ssh(self.destination, command, connect_timeout=CONNECT_TIMEOUT)
+
+
+Route = Account | Far
+"""An account of this box that this process is or may become, or the way to another."""
+
+
+def this_installation() -> list[str]:
+    """The command that runs this very gtrun: isolated, so that no variable and no folder of the agent changes it."""
+    return [sys.executable, "-I", "-m", "gtrun"]
