@@ -193,6 +193,7 @@ class Asked:
         self.team = team
         self._board: BoardView | None = None
         self._probe: FleetView | None = None
+        self.problem = ""  # why what a probe shows may change before the start
         self.question = Question(
             issue=request.issue,
             agent=request.target,
@@ -225,11 +226,11 @@ class Asked:
             self.probe()
         return list(self._probe.units[self._request.target]) if self._probe else []
 
-    def probe(self, problem: str = "") -> FleetView:
-        """Ask every agent that answers for the issue's units, at once; `problem` is passed on. Raises NoManager."""
+    def probe(self) -> FleetView:
+        """Ask every agent that answers for the issue's units, at once. Raises NoManager."""
         patterns = at_agent.Patterns(unit_names(self._request.issue))
         units = self.team.ask_all(at_agent.list_units, patterns, seconds=_PROBE_WAIT)
-        self._probe = FleetView(units, self.team.silent, problem)
+        self._probe = FleetView(units, self.team.silent, self.problem)
         return self._probe
 
 
@@ -297,7 +298,7 @@ def _claim_and_start(
     try:
         run = prepared(replace(run, unit=_free_name(asked.question, asked.units())))
         with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim):
-            asked.probe(claim.problem)
+            asked.problem = claim.problem
             said, refusal = ask([CLAIM], asked.question, told.append)
             verdicts += said
             if refusal is not None:
