@@ -139,7 +139,7 @@ def enlisted(fleet: Fleet, caller: Account, agent: Agent, worker: Worker) -> Ite
             try:
                 their = route_of(fleet, other, caller)
                 others[other.name] = stack.enter_context(worker.twin())
-                others[other.name].act_as(their)
+                others[other.name].act_as(their, units_only=True)
             except GtrunError as error:
                 silent[other.name] = error.message
                 others.pop(other.name, None)

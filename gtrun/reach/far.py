@@ -10,6 +10,7 @@ import fcntl
 import os
 import random
 import re
+import resource
 import select
 import signal
 import socket
@@ -40,6 +41,7 @@ SSH_FAILED = 255
 _BANNER = 1 << 16  # bytes
 _GRACE = 0.3  # seconds for ssh to end by itself, in which the far end takes back what was not started
 _ERRORS = 1 << 13  # bytes of stderr that are read
+_ERRORS_MOST = 1 << 24  # bytes after which ssh is ended by SIGXFSZ
 _GREETED = re.compile(rb"\ngtrun-worker ([0-9]{1,9})\n")
 
 
@@ -49,7 +51,7 @@ class ConnectionDropped(NoManager):
     tries = 1000
 
 
-class _HungUp(Exception):
+class HungUp(Exception):
     """Our parent is gone, or wants no answer any more."""
 
 
@@ -73,7 +75,7 @@ def pass_on(parent: socket.socket, far: Far) -> None:
             if failure is not None:
                 reply = msgspec.json.encode(Reply(failure=Failure.of(failure)))
             frames.write(parent.fileno(), reply or b"")
-    except (_HungUp, ConnectionError):
+    except (HungUp, ConnectionError):
         pass
     finally:
         parent.close()
@@ -101,11 +103,11 @@ def pause_after(tried: int, chance: float) -> float:
 
 
 def wait_apart(parent: socket.socket, seconds: float) -> None:
-    """Let some time pass, unless the parent hangs up. Raises _HungUp."""
+    """Let some time pass, unless the parent hangs up. Raises HungUp."""
     poll = select.poll()
     poll.register(parent, select.POLLRDHUP)
     if poll.poll(seconds * 1000):
-        raise _HungUp
+        raise HungUp
 
 
 @contextlib.contextmanager
@@ -150,11 +152,11 @@ class Link:
     """A connection to the far end, which has greeted. Every wait ends when the parent hangs up."""
 
     def __init__(self, far: Far, parent: socket.socket, deadline: float) -> None:
-        """Start ssh or sudo and wait for the greeting. Raises ConnectionDropped, NoManager, _HungUp."""
+        """Start ssh or sudo and wait for the greeting. Raises ConnectionDropped, NoManager, HungUp."""
         self._far = far
         self._parent = parent
         self._socket, theirs = socket.socketpair()
-        self._errors = os.memfd_create("stderr", os.MFD_CLOEXEC)
+        self._errors = errors_file()
         self._received = b""
         with theirs:
             self._child = Spawned(far.worker(), stream=theirs.fileno(), errors=self._errors)
@@ -236,7 +238,7 @@ class Link:
         if not ready:
             raise TimeoutError
         if self._parent.fileno() in ready:
-            raise _HungUp
+            raise HungUp
         if self._socket.fileno() in ready:
             chunk = self._socket.recv(1 << 20)
             if chunk:
@@ -246,6 +248,12 @@ class Link:
 
     def _said(self, before: str = "") -> str:
         return said(self._errors, before)
+
+
+def errors_file() -> int:
+    """Where a connection's stderr goes: memory that nobody has to empty, and that nobody can fill."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_ERRORS_MOST, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    return os.memfd_create("stderr", os.MFD_CLOEXEC)
 
 
 def said(errors: int, before: str = "") -> str:
@@ -283,9 +291,14 @@ _HINTS = (
 )
 
 
+def is_dropped(last: str) -> bool:
+    """Whether ssh says that it was turned away before it could ask."""
+    return bool(_DROPPED.search(last) or _REFUSED in last)
+
+
 def raise_explained(far: Far, code: int | None, last: str) -> NoReturn:
     """What ended a connection before the greeting. Raises ConnectionDropped if it may come about the next time."""
-    if far.by == "ssh" and code == SSH_FAILED and (_DROPPED.search(last) or _REFUSED in last):
+    if far.by == "ssh" and code == SSH_FAILED and is_dropped(last):
         error = ConnectionDropped(f"{far.who} cannot be reached: {last}", hint=f"try it by hand: {by_hand(far)}")
         error.tries = _TRIES_IF_REFUSED if _REFUSED in last else error.tries
         raise error

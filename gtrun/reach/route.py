@@ -14,6 +14,9 @@ CONNECT_TIMEOUT = 8
 PATIENCE = 15.0
 """Seconds in which a connection must have come about, however often it was refused."""
 
+# with --user the bridge of systemd 252 talks to the system's bus; a login without PAM has no $XDG_RUNTIME_DIR
+_BRIDGE = "exec systemd-stdio-bridge -p unix:path=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/bus"
+
 
 class Far(msgspec.Struct, frozen=True, kw_only=True):
     """An account that ssh or sudo reaches, and the command that is gtrun there.
@@ -42,6 +45,11 @@ class Far(msgspec.Struct, frozen=True, kw_only=True):
     def worker(self) -> list[str]:
         """The argument list that runs the far end of a worker."""
         return self._wrapped([*self.gtrun, "worker", self.name])
+
+    @property
+    def bridge(self) -> list[str] | None:
+        """The argument list that carries the account's user bus; None by sudo, where it would need a second rule."""
+        return None if self.by == "sudo" else self._wrapped(["sh", "-c", _BRIDGE])
 
     def _wrapped(self, command: list[str]) -> list[str]:
         if self.by == "sudo":

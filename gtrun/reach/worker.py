@@ -42,6 +42,7 @@ _TWIN_WAIT = 10.0  # seconds
 _TWIN = b"t"
 _ACCOUNT = b"a"
 _FAR = b"f"
+_PROBE = b"p"
 
 
 class Worker:
@@ -114,10 +115,13 @@ class Worker:
             self._hung_up_at = time.monotonic()
             self._socket.close()
 
-    def act_as(self, route: Route) -> None:
-        """From now on the child is this account, or passes everything on to it. Raises NoManager if it may not be."""
+    def act_as(self, route: Route, *, units_only: bool = False) -> None:
+        """From now on the child is this account, or passes everything on to it. Raises NoManager if it may not be.
+
+        With `units_only` nothing but `list_units` will be asked, which takes less of a far box.
+        """
         if isinstance(route, Far):
-            self._who, self.patience, kind = route.who, PATIENCE, _FAR
+            self._who, self.patience, kind = route.who, PATIENCE, _PROBE if units_only else _FAR
         elif os.geteuid() in {0, route.uid}:
             self._who, kind = route.name, _ACCOUNT
         else:
@@ -213,10 +217,8 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
         from gtrun.reach.operations import Session  # noqa: PLC0415 - it imports much that the parent does not need
 
         connection, kind, identity = _first(connection)
-        if kind == _FAR:
-            from gtrun.reach.far import pass_on  # noqa: PLC0415 - it starts programs, which few need
-
-            pass_on(connection, msgspec.json.decode(identity, type=Far))
+        if kind in {_FAR, _PROBE}:
+            _serve_far(connection, msgspec.json.decode(identity, type=Far), units_only=kind == _PROBE)
         elif kind == _ACCOUNT:
             account = msgspec.json.decode(identity, type=Account)
             _become(account)
@@ -227,6 +229,23 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
     finally:
         # not sys.exit: what the parent has registered for its own end is not ours to run
         os._exit(code)
+
+
+def _serve_far(connection: socket.socket, far: Far, *, units_only: bool) -> None:
+    from gtrun.reach.far import HungUp, pass_on  # noqa: PLC0415 - it starts programs, which few need
+
+    session = None
+    if units_only:
+        from gtrun.reach.bridge import bridged  # noqa: PLC0415
+
+        try:
+            session = bridged(connection, far)
+        except HungUp:
+            return
+    if session is None:
+        pass_on(connection, far)
+    else:
+        _answer_all(connection.fileno(), connection.fileno(), session)
 
 
 def _first(connection: socket.socket) -> tuple[socket.socket, bytes, bytes]:

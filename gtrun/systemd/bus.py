@@ -83,19 +83,37 @@ def _ignore(msg: object, error: object = None, userdata: object = None) -> None:
     """A match needs a callback; the signal itself is then read by `signals`."""
 
 
+def _escaped(value: str) -> str:
+    """A value in a D-Bus address."""
+    return "".join(chr(byte) if byte in _ADDRESS_SAFE else f"%{byte:02x}" for byte in value.encode())
+
+
 class Bus:
     """A connection that is closed exactly once: a second close of the binding aborts the process."""
 
     def __init__(self, address: str, *, private: bool = False) -> None:
+        """Connect to a D-Bus address. Raises BusError."""
         from pystemd.dbuslib import DBusAddress, apply_signature  # noqa: PLC0415 - 26 ms that only a worker pays
 
-        escaped = "".join(chr(b) if b in _ADDRESS_SAFE else f"%{b:02x}" for b in address.encode())
         self._apply = apply_signature
-        self._connection = DBusAddress(f"unix:path={escaped}".encode(), peer_to_peer=private)
+        self._connection = DBusAddress(address.encode(), peer_to_peer=private)
         try:
             self._connection.open()
         except Exception as error:
             raise self._translated(error) from error
+
+    @classmethod
+    def at(cls, path: str, *, private: bool = False) -> "Bus":
+        """A connection to a socket. Raises BusError."""
+        return cls(f"unix:path={_escaped(path)}", private=private)
+
+    @classmethod
+    def through(cls, argv: Sequence[str]) -> "Bus":
+        """A connection through the standard streams of a program, which ends with it. Raises BusError at the latest
+        when something is called.
+        """
+        arguments = "".join(f",argv{number}={_escaped(each)}" for number, each in enumerate(argv))
+        return cls(f"unixexec:path={_escaped(argv[0])}{arguments}")
 
     @classmethod
     def of(cls, account: Account) -> "Bus":
@@ -103,7 +121,7 @@ class Bus:
         why = "there is no user bus"
         if Path(account.bus).exists():
             try:
-                return cls(account.bus)
+                return cls.at(account.bus)
             except BusError as error:
                 why = f"its user bus does not answer ({error.message})"
         raise NoManager(
@@ -120,7 +138,7 @@ class Bus:
         private = f"{account.runtime}/systemd/private"
         if Path(private).exists():
             with contextlib.suppress(BusError):
-                return cls(private, private=True)
+                return cls.at(private, private=True)
         return cls.of(account)
 
     @classmethod

@@ -52,3 +52,28 @@ def test_a_run_in_an_account_behind_ssh(ops: Scene) -> None:
     assert ops.asks("stop", "--all")["failed"] is False
     assert ops.kinds(issue) == ["started", "finished"]
     assert ops.results(issue) == ["stopped"]
+
+
+def record_commands(box: Box, name: str) -> None:
+    """From now on what ssh is asked to run as an account is in its file `asked`."""
+    keys = f"/home/{name}/.ssh/authorized_keys"
+    key = box.path(keys).read_text()
+    script = r'printf \"%s\n\" \"$SSH_ORIGINAL_COMMAND\" >>asked; exec sh -c \"$SSH_ORIGINAL_COMMAND\"'
+    box.write(keys, f'command="{script}" {key}', owner=name, mode=0o600)
+
+
+def probe_runs_nothing_of_ours(box: Box) -> None:
+    """Bob is only asked for his units: one connection to his bus, and no gtrun."""
+    ops = furnish(box)
+    record_commands(box, "bob")
+    issue = ops.issue()
+    done = ops.gtrun("dispatch", "alice", issue)
+    assert done.err == ""
+    asked = box.path("/home/bob/asked").read_text().splitlines()
+    assert [line.split()[:3] for line in asked] == [["sh", "-c", "'exec"]], f"bob was asked {asked}"
+    assert "gtrun" not in asked[0], f"bob was asked {asked}"
+    ops.gtrun("stop", "--agent", "alice")
+
+
+def test_the_probe_runs_nothing_of_ours_there(make_box: MakeBox) -> None:
+    probe_runs_nothing_of_ours(make_box(accounts=ACCOUNTS, group="gtrun"))
