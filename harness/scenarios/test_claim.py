@@ -77,8 +77,8 @@ def another_agent_is_refused(box: Box) -> None:
     box.wait_for("the started marker", lambda: root.kinds(issue) == ["started"], timeout=20)
     before = comments(root, issue)
     done = root.gtrun("dispatch", "bob", issue, check=None)
-    assert comments(root, issue) == before, f"comments are {comments(root, issue)}"
     assert done.code == 14, f"exit code {done.code}: {done.err}"
+    assert comments(root, issue) == before, f"comments are {comments(root, issue)}"
     there = f"issue {issue} is live on another agent: task-{issue}.service on alice (active/running)"
     assert done.err.splitlines() == [
         f"gtrun: refused: {there}", f"gtrun: hint: look at it with: gtrun live {issue}"
@@ -126,11 +126,11 @@ def nobody_inherits_the_lock(box: Box) -> None:
     BEFORE_START.close(root)
     process = spawn(box, "alice", issue)
     (dispatcher,) = BEFORE_START.wait_for(root)
-    assert not is_free(box)
-    have = holders(box)
-    assert list(have) == [dispatcher], f"the lock is open in {have}"
+    was_free, have = is_free(box), holders(box)
     BEFORE_START.open(root)
     assert answer(process).code == 0
+    assert not was_free
+    assert list(have) == [dispatcher], f"the lock is open in {have}"
     assert is_free(box)
     assert holders(box) == {}
     assert Scene(box, "alice").units() == [f"task-{issue}.service"]
