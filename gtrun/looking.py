@@ -164,14 +164,17 @@ def _reader(past: Past) -> Iterator[Callable[[Reading, at_agent.ToRead], at_agen
 
 def follow(past: Past, last: int | None) -> Iterator[str]:
     """The lines of a run as they come, until its unit is gone and all is read."""
+    this_run = at_agent.OfRun(past.run.resolved.unit, past.run.run)
     with workers.as_account(past.account) as ended:
-        ended.ask(at_agent.await_end, at_agent.OfRun(past.run.resolved.unit, past.run.run), seconds=None)
         if isinstance(past.account, Account):
+            ended.ask(at_agent.await_end, this_run, seconds=None)
             yield from journal.follow(past.run, past.account.uid, last=last, until=ended.fileno())
             return
         with workers.as_account(past.account) as reader:
             found = reader.call(at_agent.printed, at_agent.ToRead(run=past.run, last=last), seconds=_READ)
             yield from found.lines
+            ended.call(at_agent.does_linger, at_agent.Nothing())  # connected: what it says next is the end
+            ended.ask(at_agent.await_end, this_run, seconds=None)
             while True:
                 ask = at_agent.ToRead(run=past.run, cursor=found.cursor)
                 reader.ask(at_agent.await_print, ask, seconds=None)

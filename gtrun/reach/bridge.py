@@ -7,6 +7,7 @@ print, needs no bridge, and can tell what is wrong.
 
 import os
 import random
+import signal
 import socket
 import time
 from itertools import count
@@ -14,8 +15,8 @@ from itertools import count
 from gtrun.errors import GtrunError
 from gtrun.reach.far import errors_file, is_dropped, one_of_few, pause_after, said, wait_apart
 from gtrun.reach.operations import Session
-from gtrun.reach.route import PATIENCE, Far
-from gtrun.systemd.bus import MANAGER, OBJECT, Bus
+from gtrun.reach.route import ONE_TRY, PATIENCE, Far
+from gtrun.systemd.bus import Bus
 
 
 class BridgedSession(Session):
@@ -54,7 +55,9 @@ def _open(argv: list[str], errors: int) -> Bus:
     try:
         bus = Bus.through(["setpriv", "--pdeathsig=KILL", "--", *argv])
         try:
-            bus.get(OBJECT, MANAGER, "Version", "s")
+            signal.alarm(int(ONE_TRY))
+            bus.ping()
+            signal.alarm(0)
         except BaseException:
             bus.close()
             raise

@@ -27,7 +27,7 @@ from gtrun.files import ensure_private_folder
 from gtrun.process import Spawned
 from gtrun.reach import frames
 from gtrun.reach.frames import Failure, Reply
-from gtrun.reach.route import LOCALHOST, PATIENCE, Far
+from gtrun.reach.route import LOCALHOST, ONE_TRY, PATIENCE, Far
 from gtrun.text import plain, shorten
 
 PROTOCOL = 1
@@ -65,6 +65,8 @@ def pass_on(parent: socket.socket, far: Far) -> None:
             link = connect(far, parent, deadline=time.monotonic() + PATIENCE)
         except GtrunError as error:
             failure = error
+        else:
+            frames.note_connected(parent.fileno())
         while (request := frames.read(parent.fileno())) is not None:
             reply = None
             if link is not None and failure is None:
@@ -88,7 +90,7 @@ def connect(far: Far, parent: socket.socket, *, deadline: float) -> "Link":
     for tried in count(1):
         try:
             with one_of_few(far):
-                return Link(far, parent, deadline)
+                return Link(far, parent, min(deadline, time.monotonic() + ONE_TRY))
         except ConnectionDropped as error:
             pause = pause_after(tried, random.random())  # noqa: S311 - apart is all that they have to be
             if tried >= error.tries or time.monotonic() + pause >= deadline:
@@ -210,7 +212,7 @@ class Link:
             raise_explained(self._far, self.close(), self._said())
         except TimeoutError:
             raise NoManager(
-                f"{self._far.who} did not answer within {PATIENCE:g} s{self._said(': ')}",
+                f"{self._far.who} did not answer within {ONE_TRY:g} s{self._said(': ')}",
                 hint=f"try it by hand: {self._by_hand()}",
             ) from None
         except msgspec.DecodeError:

@@ -2,6 +2,7 @@
 
 import os
 import struct
+import time
 
 import msgspec
 
@@ -46,10 +47,14 @@ class Failure(msgspec.Struct):
 
 
 class Reply(msgspec.Struct):
-    """A value or a failure."""
+    """A value or a failure; or only a note, before the first of them, that a far end was reached at that instant.
+
+    The instant is on time.monotonic(), which is the same for every process of this box.
+    """
 
     value: msgspec.Raw = msgspec.Raw(b"null")
     failure: Failure | None = None
+    connected_at: float | None = None
 
 
 def framed(data: bytes) -> bytes:
@@ -78,3 +83,8 @@ def write(descriptor: int, data: bytes) -> None:
     view = memoryview(framed(data))
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def note_connected(descriptor: int) -> None:
+    """Tell whoever waits for the first answer that the far end is reached: from now on its time counts."""
+    write(descriptor, msgspec.json.encode(Reply(connected_at=time.monotonic())))

@@ -11,8 +11,11 @@ LOCALHOST = "localhost"
 CONNECT_TIMEOUT = 8
 """Seconds in which sshd must have answered."""
 
-PATIENCE = 15.0
-"""Seconds in which a connection must have come about, however often it was refused."""
+ONE_TRY = 20.0
+"""Seconds in which a connection that sshd took must have come about."""
+
+PATIENCE = 60.0
+"""Seconds in which that must have happened, however often it was refused: so long does our own load keep us off."""
 
 # with --user the bridge of systemd 252 talks to the system's bus; a login without PAM has no $XDG_RUNTIME_DIR
 _BRIDGE = "exec systemd-stdio-bridge -p unix:path=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/bus"

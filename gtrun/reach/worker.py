@@ -154,8 +154,13 @@ class Worker:
 
     def answer(self, operation: Callable[["Session", A], R], *, seconds: float | None) -> R:
         """The second half of `call`. `seconds` is what is left for it; None waits without a deadline."""
+        deadline = None if seconds is None else time.monotonic() + seconds
         try:
-            data = self._receive(None if seconds is None else time.monotonic() + seconds)
+            reply = msgspec.json.decode(self._receive(deadline), type=Reply)
+            if reply.connected_at is not None and self.patience:
+                deadline = None if self._seconds is None else reply.connected_at + self._seconds
+                self.patience = 0.0
+                reply = msgspec.json.decode(self._receive(deadline), type=Reply)
         except TimeoutError:
             self.close()
             raise ManagerSilent(
@@ -163,7 +168,6 @@ class Worker:
                 hint="what was asked may still happen: look with `gtrun live`",
             ) from None
         self.patience = 0.0
-        reply = msgspec.json.decode(data, type=Reply)
         if reply.failure is not None:
             raise reply.failure.error()
         kind: type[R] = typing.get_type_hints(operation)["return"]
@@ -179,7 +183,9 @@ class Worker:
         except ConnectionError:
             raise self._went_away() from None
 
-    def _went_away(self) -> ManagerSilent:
+    def _went_away(self) -> NoManager:
+        if self.patience:
+            return NoManager(f"{self._who} could not be reached in time", hint=f"try it by hand: ssh {self._who} true")
         return ManagerSilent(
             f"the process that acts for {self._who} went away",
             hint="what was asked may have happened: look with `gtrun live`, then settle it with `gtrun reconcile`",
@@ -245,6 +251,7 @@ def _serve_far(connection: socket.socket, far: Far, *, units_only: bool) -> None
     if session is None:
         pass_on(connection, far)
     else:
+        frames.note_connected(connection.fileno())
         _answer_all(connection.fileno(), connection.fileno(), session)
 
 

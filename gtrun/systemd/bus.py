@@ -13,6 +13,7 @@ MANAGER = b"org.freedesktop.systemd1.Manager"
 UNIT = b"org.freedesktop.systemd1.Unit"
 SERVICE = b"org.freedesktop.systemd1.Service"
 SLICE = b"org.freedesktop.systemd1.Slice"
+_BUS = b"org.freedesktop.DBus"
 _SYSTEMD = b"org.freedesktop.systemd1"
 OBJECT = "/org/freedesktop/systemd1"
 """The manager's own object; units have theirs below it."""
@@ -144,7 +145,7 @@ class Bus:
     @classmethod
     def of_system(cls) -> "Bus":
         """The bus of the machine's own manager. Raises BusError."""
-        return cls(_SYSTEM_BUS)
+        return cls.at(_SYSTEM_BUS)
 
     def call(self, member: str, signature: str = "", *values: Any) -> Any:  # noqa: ANN401
         """Call a method of the manager; returns the reply's body. Raises BusError.
@@ -187,6 +188,13 @@ class Bus:
                 raise self._translated(error) from error
 
         return _repeated(once)
+
+    def ping(self) -> None:
+        """Have the bus itself answer, which does not ask the manager. Raises BusError."""
+        try:
+            self._connection.call_method(_BUS, b"/org/freedesktop/DBus", _BUS, b"GetId", [])
+        except Exception as error:
+            raise self._translated(error) from error
 
     def subscribe(self) -> None:
         """Have the manager send its signals, also if it does so already. Raises BusError."""
