@@ -96,7 +96,7 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
         if not team.target.call(at_agent.does_linger, at_agent.Nothing()):
             say(f"warning: {team.route.name} does not linger, so its last logout ends the run")
             say(f"hint: loginctl enable-linger {team.route.name}")
-        run = resolved(fleet, agent, request, attempt.token, asked.issue())
+        run = resolved(fleet, agent, attempt.token, asked.issue(), by=request.by)
         ledger.begin(replace(attempt, unit=run.unit), verdicts)
         claim, verdicts = Claim(), []
         try:
@@ -143,7 +143,7 @@ def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepar
         _, refusal = ask((*ORDER, CLAIM), asked.question, say)
         if refusal is not None:
             raise _refused(refusal)
-        run = resolved(fleet, agent, request, Token("0" * 32), asked.issue())
+        run = resolved(fleet, agent, Token("0" * 32), asked.issue(), by=request.by)
         run = replace(run, unit=_free_name(asked.question, asked.units()))
         return team.target.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=False))
 
@@ -255,7 +255,7 @@ def _free_name(question: Question, units: Iterable[UnitState]) -> UnitName:
     return unit_name(question.issue, duplicate=next(n for n in range(len(taken) + 1) if n not in taken))
 
 
-def resolved(fleet: Fleet, agent: Agent, request: Request, token: Token, issue: Issue) -> ResolvedRun:
+def resolved(fleet: Fleet, agent: Agent, token: Token, issue: Issue, *, by: str) -> ResolvedRun:
     """The run, but for what only the agent's account can tell: its home and its prompt template."""
     profile = agent.run
     unit = unit_name(issue.key)
@@ -280,7 +280,7 @@ def resolved(fleet: Fleet, agent: Agent, request: Request, token: Token, issue: 
         limits=profile.limits,
         keep=profile.keep,
         dispatched_at=time.time(),
-        dispatched_by=request.by,
+        dispatched_by=by,
     )
 
 

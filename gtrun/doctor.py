@@ -1,13 +1,18 @@
 """Checking a box: what would keep a dispatch from working, and how to mend it."""
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from gtrun.account import Account
 from gtrun.board.local import LocalBoard
 from gtrun.config import Agent, Fleet
+from gtrun.dispatch import resolved
 from gtrun.errors import BoardUnavailable
+from gtrun.model import Issue
+from gtrun.names import IssueKey, Token
 from gtrun.reach import operations as at_agent
 from gtrun.survey import survey
 
@@ -28,16 +33,33 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
     yield Finding("config", source, is_fine=True)
     board = _board(fleet.board.path)
     yield board
-    agents = list(fleet.agents.values())
-    for answer in survey(
-        agents, fleet, caller, at_agent.examine, at_agent.ToExamine(fleet.board.path if board.is_fine else None)
-    ):
+    sharing = len({agent.account for agent in fleet.agents.values()}) > 1
+    if sharing and board.is_fine:
+        yield from _shared(Path(fleet.board.path).parent)
+
+    def arguments(agent: Agent) -> at_agent.ToExamine:
+        issue = Issue(key=IssueKey("1"), title="doctor")
+        run = resolved(fleet, agent, Token("0" * 32), issue, by=caller.name) if agent.run.command else None
+        return at_agent.ToExamine(fleet.board.path if board.is_fine else None, run, agent.run.prompt)
+
+    for answer in survey(fleet.agents.values(), fleet, caller, at_agent.examine, arguments):
         yield from _of_agent(fleet, answer.agent)
         if answer.value is None:
             yield Finding(answer.agent.name, answer.problem, is_fine=False, mend=answer.hint)
         else:
             for found in answer.value:
                 yield Finding(answer.agent.name, found.what, found.is_fine, found.mend)
+
+
+def _shared(folder: Path) -> Iterator[Finding]:
+    """A board that several accounts write lies in a folder of their group's; a sticky one breaks it."""
+    if not folder.exists():
+        return
+    info = folder.stat()
+    if info.st_mode & (stat.S_ISGID | stat.S_IWGRP | stat.S_ISVTX) != stat.S_ISGID | stat.S_IWGRP:
+        what = f"{folder} is {stat.filemode(info.st_mode)}: several accounts cannot share a board there"
+        mend = f"sudo install -d -g GROUP -m 2770 {folder}, with a group that every agent's account is in"
+        yield Finding("board", what, is_fine=False, mend=mend)
 
 
 def _board(path: str) -> Finding:

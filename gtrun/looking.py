@@ -92,7 +92,9 @@ def runs_of(
         if answer.value is None or answer.route is None:
             silent.append(Unreachable(answer.agent, answer.problem, answer.hint))
             continue
-        past += [Past(answer.agent, answer.route, run) for run in answer.value.runs]
+        # an account may have run the same number of another board
+        here = [run for run in answer.value.runs if run.resolved.board == fleet.board.path]
+        past += [Past(answer.agent, answer.route, run) for run in here]
         damaged += answer.value.damaged
     past.sort(key=lambda one: one.run.resolved.dispatched_at)
     return past, damaged, silent

@@ -52,10 +52,10 @@ def outcome(ending: Ending) -> str:
 
 
 def used(ending: Ending) -> str:
-    """What a run took: `in 3m 20s, CPU 41s, peak memory 1.4G`."""
+    """What a run took: `3m 20s, CPU 41s, peak memory 1.4G`."""
     parts = []
     if ending.duration is not None:
-        parts.append(f"in {human_seconds(ending.duration)}")
+        parts.append(human_seconds(ending.duration))
     if ending.usage.cpu is not None:
         parts.append(f"CPU {human_seconds(ending.usage.cpu)}")
     if ending.usage.memory_peak is not None:
@@ -66,7 +66,8 @@ def used(ending: Ending) -> str:
 def finished(resolved: ResolvedRun, run: RunId, ending: Ending) -> str:
     """The body of the finished marker."""
     who = f"agent `{resolved.agent}` on rig `{resolved.rig}`"
-    how = ", ".join(filter(None, (outcome(ending), used(ending))))
+    took = used(ending)
+    how = outcome(ending) + (f", in {took}" if took else "")
     lines = [f"gtrun: **finished** by {who}: {how}. Unit `{resolved.unit}`, run `{run}`."]
     if ending.result is Result.SUCCESS:
         lines.append("An exit code is not a merge: this says nothing about whether a pull request exists or is merged.")

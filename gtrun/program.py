@@ -21,7 +21,6 @@ Work on issue {issue}: {title}
 
 {body}
 
-The issue: {url}
 You are agent {agent}. Work in {workdir}. When you are done, commit, push a branch and open a pull request.
 """
 

@@ -17,10 +17,11 @@ _WAIT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was mended, and what could not be. `owing` counts the runs whose markers still wait for the board."""
+    """What was mended, and what could not be: `posted` markers, and those `owing` that still wait for a board."""
 
     lost: list[Run]
     resolved: list[Attempt]
+    posted: int
     owing: int
     problems: list[str]
 
@@ -29,16 +30,17 @@ def reconcile(fleet: Fleet, caller: Account) -> Report:
     """Reconcile every agent on this box, and the ledger. Safe at any time, also twice at once. Raises StateError."""
     agents = list(fleet.agents.values())
     answers = survey(agents, fleet, caller, at_agent.reconcile, at_agent.ToReconcile(_WAIT - 5), seconds=_WAIT)
-    lost, problems, owing = [], [], 0
+    lost, problems, posted, owing = [], [], 0, 0
     for answer in answers:
         if answer.value is None:
             problems.append(f"{answer.agent.name}: {answer.problem}")
             continue
         lost += answer.value.lost
         problems += [f"{answer.agent.name}: {problem}" for problem in answer.value.problems]
+        posted += answer.value.posted
         owing += answer.value.owing
     reachable = {answer.agent.name for answer in answers if answer.value is not None}
-    return Report(lost, _decide(fleet, caller, reachable.__contains__), owing, problems)
+    return Report(lost, _decide(fleet, caller, reachable.__contains__), posted, owing, problems)
 
 
 def _decide(fleet: Fleet, caller: Account, is_reachable: Callable[[str], bool]) -> list[Attempt]:

@@ -61,11 +61,14 @@ def survey(
     fleet: Fleet,
     caller: Account,
     operation: Callable[[Session, A], R],
-    arguments: A,
+    arguments: A | Callable[[Agent], A],
     *,
     seconds: float = _WAIT,
 ) -> list[Answer[R]]:
-    """Have one operation carried out as each agent's account, at the same time, all within `seconds`."""
+    """Have one operation carried out as each agent's account, at the same time, all within `seconds`.
+
+    `arguments` are the same for all, or made for each.
+    """
     answers: list[Answer[R]] = []
     with ExitStack() as stack:
         first = stack.enter_context(Worker.start())
@@ -75,7 +78,8 @@ def survey(
                 route = route_of(fleet, agent, caller)
                 worker = stack.enter_context(first.twin())
                 worker.act_as(route)
-                worker.ask(operation, arguments, seconds=seconds)
+                theirs = arguments(agent) if callable(arguments) else arguments
+                worker.ask(operation, theirs, seconds=seconds)
             except GtrunError as error:
                 answers.append(Answer(agent=agent, problem=error.message, hint=error.hint))
                 continue

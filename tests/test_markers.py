@@ -47,7 +47,7 @@ def test_an_outcome_in_words(ending, said):
 
 def test_what_a_run_used():
     ending = Ending(result=Result.SUCCESS, exit_code=0, duration=200, usage=Usage(cpu=41, memory_peak=1 << 30))
-    assert markers.used(ending) == "in 3m 20s, CPU 41s, peak memory 1.0G"
+    assert markers.used(ending) == "3m 20s, CPU 41s, peak memory 1.0G"
     assert markers.used(Ending(result=Result.LOST)) == ""
 
 

@@ -5,6 +5,7 @@ from gtrun.cli.invocation import Invocation
 from gtrun.cli.output import document, say
 from gtrun.dispatch import Request, Started, rehearse
 from gtrun.dispatch import dispatch as start_run
+from gtrun.errors import GtrunError
 from gtrun.exits import Exit
 from gtrun.hangup import interrupt_on_hangup
 from gtrun.markers import outcome
@@ -12,6 +13,8 @@ from gtrun.model import Run
 from gtrun.names import parse_issue
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
+from gtrun.reach.operations import Prepared
+from gtrun.text import plain_lines
 
 
 def dispatch(
@@ -35,23 +38,46 @@ def dispatch(
         if invocation.is_remote:
             interrupt_on_hangup(1)
         if dry_run:
-            plan = rehearse(fleet, request, worker, say)
-            if as_json:
-                document(
-                    "plan", unit=plan.run.unit, agent=plan.run.agent, issue=key, program=plan.program, argv=plan.argv,
-                    workdir=plan.run.workdir, stdin=plan.stdin,
-                )  # fmt: skip
-            else:
-                print(f"would start {plan.run.unit} on {plan.run.agent} in {plan.run.workdir}: {plan.argv!r}")
+            _show_plan(rehearse(fleet, request, worker, say), as_json=as_json)
             return Exit.DONE
         started = start_run(fleet, request, worker, say)
         if not wait:
             _report(started, None, as_json=as_json)
             return Exit.DONE
+        return _wait(started, worker, as_json=as_json)
+
+
+def _show_plan(plan: Prepared, *, as_json: bool) -> None:
+    if as_json:
+        document(
+            "plan", unit=plan.run.unit, agent=plan.run.agent, issue=plan.run.issue.key, program=plan.program,
+            argv=plan.argv, workdir=plan.run.workdir, stdin=plan.stdin,
+        )  # fmt: skip
+        return
+    print(f"would start {plan.run.unit} on {plan.run.agent} in {plan.run.workdir}: {plan.argv!r}")
+    if plan.stdin is not None:
+        print(f"with this on its standard input:\n{plain_lines(plan.stdin)}")
+
+
+def _wait(started: Started, worker: Worker, *, as_json: bool) -> int:
+    """Say that it was started, wait for its end however long that takes, and return its own code."""
+    if not as_json:
+        _report(started, None, as_json=False)
+    try:
         worker.call(at_agent.await_end, at_agent.OfRun(started.run.unit, started.launched.run), forever=True)
-        run = worker.call(at_agent.run_of, at_agent.ByToken(started.run.token))
-        _report(started, run, as_json=as_json)
-        return Exit.FAILED if run is None or run.ending is None else run.ending.shell_code
+    except KeyboardInterrupt:
+        raise GtrunError(
+            f"interrupted: {started.run.unit} on {started.run.agent} goes on",
+            hint=f"gtrun logs -f {started.run.issue.key}, or gtrun stop {started.run.issue.key}",
+            code=Exit.INTERRUPTED,
+        ) from None
+    run = worker.call(at_agent.run_of, at_agent.ByToken(started.run.token))
+    ending = run.ending if run else None
+    if as_json:
+        _report(started, run, as_json=True)
+    elif ending is not None and started.launched.ending is None:
+        say(f"it has ended: {outcome(ending)}")
+    return Exit.FAILED if ending is None else ending.shell_code
 
 
 def _report(started: Started, run: Run | None, *, as_json: bool) -> None:
@@ -70,6 +96,6 @@ def _report(started: Started, run: Run | None, *, as_json: bool) -> None:
             signal=ending.signal if ending else None,
         )
         return
-    print(f"started {started.run.unit} on {started.run.agent}, run {started.launched.run}")
+    print(f"started {started.run.unit} on {started.run.agent}, run {started.launched.run}", flush=True)
     if ending is not None:
         say(f"it has ended: {outcome(ending)}")

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 
 def local(at: float | None) -> str:
-    """`2026-11-30 14:01:06`; a dash for none."""
-    return "-" if at is None else f"{datetime.fromtimestamp(at, tz=UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    """`2026-11-30 14:01:06 UTC`; a dash for none."""
+    return "-" if at is None else f"{datetime.fromtimestamp(at, tz=UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def iso(at: float | None) -> str | None:

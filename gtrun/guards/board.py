@@ -3,6 +3,7 @@
 from gtrun.board import disposal
 from gtrun.exits import Exit
 from gtrun.guards.verdict import Open, Pass, Question, Refuse, Verdict
+from gtrun.model import Issue
 
 
 def check(question: Question) -> Verdict:
@@ -22,5 +23,14 @@ def check(question: Question) -> Verdict:
     why = disposal(view.issue, view.comments, question.terminal_labels, question.terminal_glyphs)
     if why is None:
         return Pass()
-    hint = f"look: gtrun board show {question.issue}"
-    return Refuse(f"issue {question.issue} is not work: {why}", Exit.NOT_WORK, hint)
+    return Refuse(f"issue {question.issue} is not work: {why}", Exit.NOT_WORK, _hint(view.issue, question))
+
+
+def _hint(issue: Issue, question: Question) -> str:
+    """What makes it work again. A comment stays, so a glyph only goes with the setting."""
+    if not issue.is_open:
+        return f"if it is work again: gtrun board reopen {issue.key}"
+    terminal = [label for label in issue.labels if label.casefold() in map(str.casefold, question.terminal_labels)]
+    if terminal:
+        return f"if it is work again: gtrun board label {issue.key} --remove {terminal[0]}"
+    return f"look at it: gtrun board show {issue.key}; a comment stays, so open a new issue"

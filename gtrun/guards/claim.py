@@ -25,7 +25,8 @@ def check(question: Question) -> Verdict:
             return refusal(agent, question.issue, live[0])
         there = f"{live[0].name} on {agent} ({live[0].active}/{live[0].sub})"
         hint = f"look at it with: gtrun live {question.issue}"
-        return Refuse(f"issue {question.issue} is live on another agent: {there}", Exit.CLAIMED, hint)
+        where = "live on another agent" if question.agent else "live"
+        return Refuse(f"issue {question.issue} is {where}: {there}", Exit.CLAIMED, hint)
     if view.problem:
         return Open(view.problem)
     if view.unreachable:

@@ -125,6 +125,19 @@ def delegated_controllers(cgroup: str) -> list[str]:
         return []
 
 
+def groups_of_manager(cgroup: str) -> set[int] | None:
+    """The group IDs of the manager whose root slice this is, which its units inherit; None if not to be seen."""
+    try:
+        for pid in (_cgroup_folder(cgroup) / "init.scope/cgroup.procs").read_text().split():
+            status = Path("/proc", pid, "status").read_text()
+            fields = dict(line.split(":", 1) for line in status.splitlines())
+            if fields["Name"].strip() == "systemd":
+                return {int(gid) for gid in fields["Groups"].split()}
+    except (OSError, KeyError, ValueError):
+        return None
+    return None
+
+
 def _cgroup_folder(cgroup: str) -> Path:
     unified = Path("/sys/fs/cgroup")
     root = unified if (unified / "cgroup.controllers").exists() else unified / "unified"

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import pwd
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_the_documents(shell: Shell) -> None:
     issue = added["issue"]
     assert added == {"kind": "board-add", "issue": issue}
     assert isinstance(issue, dict)
-    assert isinstance(issue["created_at"], float)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", issue["created_at"])
     assert issue == {
         "issue": "1",
         "title": "t",

@@ -292,12 +292,21 @@ def test_a_file_that_was_replaced_meanwhile_is_another_lock(path, monkeypatch):
     assert take(path).problem == ""
 
 
+def opened_by(pid):
+    """What a process has open; what it closes meanwhile is left out."""
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(link.readlink())
+    return found
+
+
 def test_nothing_that_is_forked_or_executed_under_it_holds_it(path):
     """A program that is executed under the lock and outlives it; a fork does too, so workers are forked before."""
     told = Claim()
     with taken(path, wait=1, claim=told):
         inherited = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=-1, close_fds=False)
-        opened = [link.readlink() for link in Path(f"/proc/{inherited.pid}/fd").iterdir()]
+        opened = opened_by(inherited.pid)
     with inherited:
         assert path not in opened
         assert is_free(path)

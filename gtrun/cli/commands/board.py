@@ -1,7 +1,6 @@
 """`gtrun board …`: the local board by hand."""
 
 import sys
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 from gtrun.board.local import BODY_MAX, LocalBoard
 from gtrun.cli.invocation import Invocation
 from gtrun.cli.output import document, say, table
+from gtrun.cli.times import iso, local
 from gtrun.errors import GtrunError, UsageError
 from gtrun.files import describe
 from gtrun.markers import without_machine_lines
@@ -95,7 +95,7 @@ def show(context: typer.Context, issue: IssueArgument, as_json: JsonOption = Fal
         found = _found(board, key)
         comments = board.comments(key)
     if as_json:
-        remarks = [{"author": c.author, "at": c.at, "body": c.body} for c in comments]
+        remarks = [{"author": c.author, "at": iso(c.at), "body": c.body} for c in comments]
         document("board-show", board=str(board.path), issue=_as_dict(found), comments=remarks)
     else:
         _print_issue(found, comments)
@@ -105,15 +105,18 @@ def show(context: typer.Context, issue: IssueArgument, as_json: JsonOption = Fal
 def comment(
     context: typer.Context,
     issue: IssueArgument,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="As --body.", show_default=False)] = None,
     body: BodyOption = None,
     body_file: BodyFileOption = None,
     author: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of this account.")] = None,
 ) -> None:
     """Comment on an issue. A comment stays as it was written."""
     key = parse_issue(issue)
-    text = _body(body, body_file)
+    if text is not None and (body is not None or body_file is not None):
+        raise UsageError("the text of the comment is given twice")
+    text = text if text is not None else _body(body, body_file)
     if text is None:
-        raise UsageError("a comment needs a text", hint="give --body TEXT, or --body-file FILE (- is stdin)")
+        raise UsageError("a comment needs a text", hint="give TEXT, or --body-file FILE (- is stdin)")
     invocation: Invocation = context.obj
     with _open(context) as board:
         board.post(key, author=author if author is not None else invocation.caller().name, body=text)
@@ -202,7 +205,7 @@ def _as_dict(issue: Issue) -> dict[str, object]:
         "labels": issue.labels,
         "priority": issue.priority,
         "blocked_by": issue.blocked_by,
-        "created_at": issue.created_at,
+        "created_at": iso(issue.created_at),
         "body": issue.body,
     }
 
@@ -215,7 +218,7 @@ def _print_issue(issue: Issue, comments: list[Comment]) -> None:
         ("labels", ", ".join(issue.labels)),
         ("priority", f"P{issue.priority}"),
         ("blocked by", ", ".join(issue.blocked_by)),
-        ("created", _time(issue.created_at)),
+        ("created", local(issue.created_at)),
     ]
     for name, value in lines:
         if value:
@@ -223,15 +226,11 @@ def _print_issue(issue: Issue, comments: list[Comment]) -> None:
     if issue.body:
         print(f"\n{_indented(issue.body)}")
     for remark in comments:
-        print(f"\n{plain(remark.author)}, {_time(remark.at)}:\n{_indented(without_machine_lines(remark.body))}")
+        print(f"\n{plain(remark.author)}, {local(remark.at)}:\n{_indented(without_machine_lines(remark.body))}")
 
 
 def _indented(text: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in plain_lines(text).split("\n"))
-
-
-def _time(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _tell(text: str) -> None:

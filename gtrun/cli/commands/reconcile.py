@@ -30,6 +30,7 @@ def reconcile(
                 {"issue": run.resolved.issue.key, "agent": run.resolved.agent, "run": run.run} for run in report.lost
             ],
             resolved=[{"issue": one.issue, "agent": one.agent} for one in report.resolved],
+            posted=report.posted,
             owing=report.owing,
             problems=report.problems,
         )
@@ -38,5 +39,7 @@ def reconcile(
             print(f"lost: issue {run.resolved.issue.key} on {run.resolved.agent}, run {run.run}")
         for one in report.resolved:
             print(f"settled: an attempt at issue {one.issue} on {one.agent}, whose dispatcher had died")
-        print(f"{report.owing} runs still owe a marker" if report.owing else "nothing is owed")
+        if report.posted:
+            print(f"posted: {report.posted} markers that were owed")
+        print(f"{report.owing} markers are still owed" if report.owing else "nothing is owed any more")
     return Exit.FAILED if report.problems else Exit.DONE

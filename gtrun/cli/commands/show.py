@@ -73,7 +73,7 @@ def _document(key: str, told: History) -> None:
                 "begun_at": iso(one.run.begun_at),
                 "ended_at": iso(one.run.ended_at),
                 "ending": msgspec.to_builtins(one.run.ending) if one.run.ending else None,
-                "markers_owed": list(one.run.owed),
+                "markers_owed": [kind for kind in one.run.owed if kind not in one.run.posted],
                 "markers_posted": list(one.run.posted),
             }
             for one in told.runs
@@ -117,6 +117,6 @@ def _run(one: Past) -> tuple[object, ...]:
     run = one.run
     owing = [kind for kind in run.owed if kind not in run.posted]
     markers = f"owed: {', '.join(owing)}" if owing else ", ".join(run.posted) or "none"
-    ended = outcome(run.ending) if run.ending else "live"
+    ended = outcome(run.ending) if run.ending else "not ended"
     took = used(run.ending) if run.ending else "-"
-    return (local(run.begun_at), one.agent.name, run.run or "-", ended, took, markers)
+    return (local(run.begun_at), one.agent.name, (run.run or "-")[:12], ended, took, markers)

@@ -1,7 +1,7 @@
 """Ending: stop a run, wait for its end, close out what nobody has, post what is owed."""
 
+import contextlib
 import time
-from pathlib import Path
 
 import msgspec
 
@@ -80,10 +80,11 @@ class ToReconcile(msgspec.Struct, frozen=True):
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """The runs that turned out to be lost, the markers that were posted, and what is still in the way."""
+    """The runs that turned out to be lost, what is in the way, how many markers were posted and are still owed."""
 
     lost: list[Run]
     problems: list[str]
+    posted: int
     owing: int
 
 
@@ -114,9 +115,11 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
             continue  # closed meanwhile, or left to `flush`, which sets it aside
         except StateError as error:
             problems.append(error.message)
+    before = _owed(session.account.state)
     problems += outbox.flush(session.account.state, open_board, deadline=deadline)
     problems = list(dict.fromkeys(problems))  # what cannot be opened was met twice
-    return Reconciled(lost, problems, sum(1 for path in records.open_records(session.account.state) if _owes(path)))
+    owing = _owed(session.account.state)
+    return Reconciled(lost, problems, max(0, before - owing), owing)
 
 
 def _still_up(account: Account, silence: NoManager) -> list[str]:
@@ -130,12 +133,14 @@ def _still_up(account: Account, silence: NoManager) -> list[str]:
     return [f"{silence.message}, and {why}: its open runs were left alone"]
 
 
-def _owes(path: Path) -> bool:
-    try:
-        run = records.read(path)
-    except (StateError, FileNotFoundError):
-        return False
-    return not set(run.owed) <= set(run.posted)
+def _owed(state: str) -> int:
+    """How many markers the open records owe."""
+    count = 0
+    for path in records.open_records(state):
+        with contextlib.suppress(StateError, FileNotFoundError):
+            run = records.read(path)
+            count += len(set(run.owed) - set(run.posted))
+    return count
 
 
 def _has_unit(session: Session, run: Run) -> bool:

@@ -1,5 +1,6 @@
 """Looking: units, runs, records, and whether a run could start here at all."""
 
+import grp
 import os
 from pathlib import Path
 
@@ -7,10 +8,11 @@ import msgspec
 
 from gtrun.account import Account, lingers
 from gtrun.board.local import LocalBoard
-from gtrun.errors import BoardUnavailable, NoManager, StateError
-from gtrun.model import Run
+from gtrun.errors import BoardUnavailable, LaunchFailed, NoManager, StateError
+from gtrun.model import Limits, ResolvedRun, Run
 from gtrun.names import IssueKey, Token, is_plain_argument, is_task_unit
 from gtrun.reach.operations.session import Nothing, Session, by_token
+from gtrun.reach.operations.starting import ToPrepare, prepare
 from gtrun.reach.route import this_installation
 from gtrun.state import record as records
 from gtrun.systemd import journal, transient, units
@@ -144,9 +146,11 @@ def await_print(session: Session, arguments: ToRead) -> Printed:
 
 
 class ToExamine(msgspec.Struct, frozen=True):
-    """The board's path; None if nobody has to ask it."""
+    """The board's path, None if nobody has to ask it; and a run that the agent could be given, if it has a command."""
 
     board: str | None
+    run: ResolvedRun | None
+    prompt_path: str | None
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -158,16 +162,17 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def examine(session: Session, arguments: ToExamine) -> list[Found]:
-    """Whether a run could start here: lingering, the manager, gtrun's own interpreter, the board, limits, drop-ins."""
+    """Whether a run could start here: manager, interpreter, program, prompt, folder, board, limits, drop-ins."""
     name, found = session.account.name, []
     if lingers(session.account):
         found.append(Found(f"{name} lingers: its runs outlive its logins", is_fine=True))
     else:
         what = f"{name} does not linger: its last logout ends its runs"
-        found.append(Found(what, is_fine=False, mend=f"loginctl enable-linger {name}"))
+        found.append(Found(what, is_fine=False, mend=f"sudo loginctl enable-linger {name}"))
     try:
         version = str(session.bus.get(OBJECT, MANAGER, "Version", "s"))
-        controllers = transient.delegated_controllers(str(session.bus.get(_ROOT_SLICE, SLICE, "ControlGroup", "s")))
+        cgroup = str(session.bus.get(_ROOT_SLICE, SLICE, "ControlGroup", "s"))
+        controllers = transient.delegated_controllers(cgroup)
     except NoManager as error:
         return [*found, Found(error.message, is_fine=False, mend=error.hint)]
     found.append(Found(f"its user manager answers (systemd {version})", is_fine=True))
@@ -179,10 +184,10 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
         found.append(Found(f"its units cannot execute {command[0]}", is_fine=False, mend=mend))
     if arguments.board is not None and Path(arguments.board).exists():
         found.append(_board(arguments.board))
-    missing = [name for name in ("memory", "pids", "cpu") if name not in controllers]
-    if missing:
-        mend = "harmless without [run.limits]; see Delegate= in systemd.resource-control(5)"
-        found.append(Found(f"limits of {', '.join(missing)} are not in force here", is_fine=True, mend=mend))
+    if arguments.run is not None:
+        found.append(_program(session, arguments.run, arguments.prompt_path))
+    found += _groups(session.account, cgroup)
+    found += _limits(arguments.run.limits if arguments.run else Limits(), controllers)
     found += [
         Found(f"a drop-in changes its runs: {path}", is_fine=False, mend=f"remove it, or know what it does: {path}")
         for path in _drop_ins(session.account)
@@ -198,6 +203,43 @@ def _board(path: str) -> Found:
         return Found(error.message, is_fine=False, mend=error.hint)
     mend = "" if writable else f"put the account into the group of {path}, then restart its manager"
     return Found(f"it can {'write' if writable else 'only read'} the board", writable, mend)
+
+
+def _program(session: Session, run: ResolvedRun, prompt_path: str | None) -> Found:
+    """What `dispatch` checks before it starts anything."""
+    try:
+        program = prepare(session, ToPrepare(run, prompt_path, keep=False)).program
+    except LaunchFailed as error:
+        return Found(error.message, is_fine=False, mend=error.hint)
+    return Found(f"its program is {program}", is_fine=True)
+
+
+def _groups(account: Account, cgroup: str) -> list[Found]:
+    """Groups that the account has joined since its manager was started: its units do not have them."""
+    held = transient.groups_of_manager(cgroup)
+    if held is None:
+        return []
+    joined = {*os.getgrouplist(account.name, account.gid)} - held - {account.gid}
+    names = ", ".join(sorted(grp.getgrgid(gid).gr_name for gid in joined))
+    mend = f"sudo systemctl restart user@{account.uid}.service, which ends what it runs"
+    what = f"its user manager was started before {account.name} joined {names}: its units are not in that group"
+    return [Found(what, is_fine=False, mend=mend)] if joined else []
+
+
+def _limits(wanted: Limits, controllers: list[str]) -> list[Found]:
+    """Limits are in force only where the machine's manager delegates their controller to the user's."""
+    needed = {
+        "memory": wanted.memory_max is not None or wanted.memory_high is not None,
+        "pids": wanted.tasks_max is not None,
+        "cpu": wanted.cpu_weight is not None or wanted.cpu_quota is not None,
+    }
+    missing = [name for name in needed if name not in controllers]
+    if not missing:
+        return []
+    mend = "[Service] Delegate=cpu memory pids in /etc/systemd/system/user@.service.d/delegate.conf (systemd.unit(5))"
+    is_fine = not any(needed[name] for name in missing)
+    what = f"limits of {', '.join(missing)} are not in force here{', and none is set' if is_fine else ''}"
+    return [Found(what, is_fine, "" if is_fine else mend)]
 
 
 _ROOT_SLICE = "/org/freedesktop/systemd1/unit/_2d_2eslice"

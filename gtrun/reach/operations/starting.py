@@ -53,6 +53,7 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
     run = msgspec.structs.replace(
         arguments.run,
         prompt=template,
+        command=(expand_home(arguments.run.command[0], home), *arguments.run.command[1:]),
         workdir=expand_home(arguments.run.workdir, home),
         path=tuple(expand_home(folder, home) for folder in arguments.run.path),
         environment={key: expand_home(value, home) for key, value in arguments.run.environment.items()},
