@@ -120,7 +120,7 @@ def play(show: Show) -> None:
     show.heading("The work")
     show.type(
         "The agent is a small script that tries one-token changes until the examples in the issue hold. So"
-        " far it waited for a nod, to leave you the time to look.",
+        " far it waited for a nod, so that it was still live for the commands above.",
         f"echo go > {first.nod}",
     )
     show.type("What it does, until it ends.", "gtrun logs -f 1", shows=r"pushed issue-1$")
