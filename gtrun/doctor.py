@@ -9,11 +9,11 @@ from pathlib import Path
 from gtrun.account import Account
 from gtrun.board.local import LocalBoard
 from gtrun.config import Agent, Fleet
-from gtrun.dispatch import resolved
 from gtrun.errors import BoardUnavailable
 from gtrun.model import Issue
 from gtrun.names import IssueKey, Token
 from gtrun.reach import operations as at_agent
+from gtrun.request import resolved
 from gtrun.survey import survey
 
 

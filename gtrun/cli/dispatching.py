@@ -3,7 +3,7 @@
 from gtrun.cli.forwarding import belongs_elsewhere, run_there
 from gtrun.cli.invocation import Invocation
 from gtrun.cli.output import document, say
-from gtrun.dispatch import Request, Started, rehearse
+from gtrun.dispatch import Started, rehearse
 from gtrun.dispatch import dispatch as start_run
 from gtrun.errors import GtrunError
 from gtrun.exits import Exit
@@ -14,6 +14,7 @@ from gtrun.names import parse_issue
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import Prepared
+from gtrun.request import Request
 from gtrun.text import plain_lines
 
 

@@ -18,7 +18,7 @@ from harness.scene import Scene
 
 LOCK = "/root/.local/state/gtrun/claim.lock"
 BEFORE_LOCK = Barrier("before-lock", "dispatch.py", "        with claim_lock.taken(")
-BEFORE_START = Barrier("before-start", "dispatch.py", "    override = fleet.rigs[agent.rig].gtrun")
+BEFORE_START = Barrier("before-start", "start.py", "    override = fleet.rigs[agent.rig].gtrun")
 # where a dispatcher is killed while it holds the lock, and whether its run goes on
 STEPS = [
     (Barrier("before-probe", "dispatch.py", "            asked.problem = claim.problem"), False),
@@ -429,7 +429,7 @@ def test_agent_without_a_manager(make_box: MakeBox) -> None:
         assert "carol could not be asked" in root.gtrun("stop", issue, check=1).err
 
 
-UNDER_LOCK = "            may_have_started = True\n            return run, _start(fleet, agent, asked, run.unit)\n"
+UNDER_LOCK = "            may_have_started = True\n            return run, start(fleet, agent, asked, run.unit)\n"
 REFUSES = '        there = f"{live[0].name} on {agent} ({live[0].active}/{live[0].sub})"\n'
 MUTANTS = [
     Mutant(
@@ -485,9 +485,9 @@ MUTANTS = [
         "guard that fails closed",
         [
             Edit(
-                "dispatch.py",
+                "asked.py",
                 '                verdicts.append((name, "open", reason))\n',
-                "                return verdicts, Refuse(reason, Exit.CLAIMED)\n",
+                "                return verdicts, Refuse(reason, __import__('gtrun.exits').exits.Exit.CLAIMED)\n",
             )
         ],
         every_guard_fails_open,

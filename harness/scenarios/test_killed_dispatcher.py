@@ -18,9 +18,9 @@ STARTS = (
     "        claim, verdicts = Claim(), []\n"
     "        try:\n"
     "            run, reply = _claim_and_start(fleet, agent, run, asked, claim, verdicts, say)\n"
-    "            launched = _await_start(asked, run, reply)\n"
+    "            launched = await_start(asked, run, reply)\n"
 )
-AFTER_START = Barrier("after-start", "dispatch.py", "    waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)")
+AFTER_START = Barrier("after-start", "start.py", "    waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)")
 IN_WORKER_AFTER_RECORD = Barrier(
     "in-worker-after-record",
     "reach/operations/starting.py",
@@ -35,7 +35,7 @@ STEPS = [
     (Barrier("after-attempt", "dispatch.py", "        run = prepared(replace(run, unit=_free_name("), False),
     (IN_WORKER_AFTER_RECORD, False),
     (Barrier("after-record", "dispatch.py", "        with claim_lock.taken("), False),
-    (Barrier("under-the-lock", "dispatch.py", "    override = fleet.rigs[agent.rig].gtrun"), False),
+    (Barrier("under-the-lock", "start.py", "    override = fleet.rigs[agent.rig].gtrun"), False),
     (
         Barrier(
             "in-worker-before-start", "reach/operations/starting.py", "    wanted = transient.properties(run, command,"
@@ -160,7 +160,7 @@ def test_worker_is_killed_before_the_start(box: Box) -> None:
 
 def test_start_job_outlives_the_wait_for_it(box: Box) -> None:
     """A job that is still queued may start yet: 69, and no outcome until somebody has looked."""
-    prepare(box, [Edit("dispatch.py", "_JOB_WAIT = 90.0", "_JOB_WAIT = 1.0")])
+    prepare(box, [Edit("start.py", "_JOB_WAIT = 90.0", "_JOB_WAIT = 1.0")])
     scene = Scene(box)
     scene.runs_shell(WORKS)
     issue = scene.issue()

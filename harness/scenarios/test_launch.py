@@ -45,7 +45,7 @@ def test_name_of_a_failed_unit(box: Box) -> None:
 
 def test_name_that_is_freed_in_time(box: Box) -> None:
     """What goes away within the short wait for it is no obstacle, also not for `--wait`, which waits once more."""
-    prepare(box, [Edit("dispatch.py", "_NAME_WAIT = 2.0", "_NAME_WAIT = 15.0")])
+    prepare(box, [Edit("start.py", "_NAME_WAIT = 2.0", "_NAME_WAIT = 15.0")])
     scene = Scene(box)
     scene.runs_shell("exit 4")
     issue = scene.issue()

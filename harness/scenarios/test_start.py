@@ -17,7 +17,7 @@ from harness.scene import Scene
 
 WORKS = "echo ready > ~/ready; exec sleep 60"
 WAITS = "until [ -e ~/go ]; do sleep 0.05; done"
-BEFORE_START = Barrier("before-start", "dispatch.py", "    override = fleet.rigs[agent.rig].gtrun")
+BEFORE_START = Barrier("before-start", "start.py", "    override = fleet.rigs[agent.rig].gtrun")
 NO_LOCK = '[claim]\nlock = "/proc/claim.lock"'
 """A claim lock that is not to be had: the guard fails open, and the unit's name is all that is left."""
 MANY = 25  # failing runs: 500 take minutes of two processors, and show nothing that these do not
@@ -295,12 +295,12 @@ MUTANTS = [
         "UnitExists taken for success",
         [
             Edit(
-                "dispatch.py",
+                "start.py",
                 "    if not reply.is_taken:\n        return reply\n    _refuse_live(asked.question, reply.occupant)",
                 "    return reply",
             ),
             Edit(
-                "dispatch.py",
+                "start.py",
                 "    waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)",
                 "    if reply.is_taken:\n        return Launched(None)\n"
                 "    waited = at_agent.Job(run, reply.job, reply.path, _JOB_WAIT)",

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from gtrun.asked import Asked, ask
 from gtrun.cli.commands import IssueArgument, command_parser
 from gtrun.cli.forwarding import elsewhere
 from gtrun.cli.output import say
-from gtrun.dispatch import Asked, Request, ask
 from gtrun.exits import Exit
 from gtrun.guards import CLAIM, ORDER, Guard, Question
 from gtrun.guards.verdict import BoardView, FleetView
@@ -15,6 +15,7 @@ from gtrun.names import IssueKey, parse_issue, unit_names
 from gtrun.quota import QuotaFile
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
+from gtrun.request import Request
 from gtrun.survey import agents_of, enlisted, survey
 from gtrun.text import plain
 

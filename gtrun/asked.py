@@ -1,0 +1,103 @@
+"""What the guards ask, and asking them."""
+
+import time
+from collections.abc import Callable, Iterable
+
+from gtrun.board.local import LocalBoard
+from gtrun.config import Fleet
+from gtrun.errors import BoardUnavailable, Refused
+from gtrun.guards import Guard, Open, Question, Refuse
+from gtrun.guards.verdict import BoardView, FleetView
+from gtrun.model import Issue
+from gtrun.names import IssueKey, unit_names
+from gtrun.quota import QuotaFile
+from gtrun.reach import operations as at_agent
+from gtrun.request import Request
+from gtrun.state.ledger import Verdicts
+from gtrun.survey import Team
+from gtrun.systemd.units import UnitState
+
+_BOARD_WAIT = 3.0
+_PROBE_WAIT = 5.0
+
+
+Say = Callable[[str], None]
+"""Where warnings go: one line each."""
+
+
+class Asked:
+    """The answers that the guards ask for, each fetched when it is first needed."""
+
+    def __init__(self, fleet: Fleet, request: Request, team: Team) -> None:
+        """Nothing is asked yet."""
+        self._fleet = fleet
+        self._request = request
+        self.team = team
+        self._board: BoardView | None = None
+        self._probe: FleetView | None = None
+        self.problem = ""  # why what a probe shows may change before the start
+        self.question = Question(
+            issue=request.issue,
+            agent=request.target,
+            environment=request.environment,
+            terminal_labels=fleet.board.terminal_labels,
+            terminal_glyphs=fleet.board.terminal_glyphs,
+            now=time.time(),
+            board=self.board,
+            quota=self._quota,
+            units=self.units,
+            fleet=self.probe,
+        )
+
+    def board(self) -> BoardView:
+        """One reading of the board for all who ask."""
+        if self._board is None:
+            self._board = _view(self._fleet, self._request.issue)
+        return self._board
+
+    def issue(self) -> Issue:
+        """The issue as far as the board tells it."""
+        return self.board().issue or Issue(key=self._request.issue, title="(the board did not answer)")
+
+    def _quota(self) -> QuotaFile:
+        return self.team.target.call(at_agent.read_quota, at_agent.Nothing())
+
+    def units(self) -> list[UnitState]:
+        """The issue's units on the agent itself, as of the last probe. Raises NoManager: without one nothing starts."""
+        if self._probe is None:
+            self.probe()
+        return list(self._probe.units[self._request.target]) if self._probe else []
+
+    def probe(self) -> FleetView:
+        """Ask every agent that answers for the issue's units, at once. Raises NoManager."""
+        patterns = at_agent.Patterns(unit_names(self._request.issue))
+        units = self.team.ask_all(at_agent.list_units, patterns, seconds=_PROBE_WAIT)
+        self._probe = FleetView(units, self.team.silent, self.problem)
+        return self._probe
+
+
+def _view(fleet: Fleet, key: IssueKey) -> BoardView:
+    try:
+        with LocalBoard.open(fleet.board.path, wait=_BOARD_WAIT) as board:
+            issue = board.issue(key)
+            return BoardView(issue, tuple(board.comments(key)) if issue else ())
+    except BoardUnavailable as error:
+        return BoardView(problem=error.message)
+
+
+def ask(guards: Iterable[Guard], question: Question, say: Say) -> tuple[Verdicts, Refuse | None]:
+    """Each guard in its order: what they said other than pass, as (guard, verdict, reason), and the first refusal."""
+    verdicts: Verdicts = []
+    for name, check in guards:
+        match check(question):
+            case Refuse() as refusal:
+                return [*verdicts, (name, "refuse", refusal.reason)], refusal
+            case Open(reason):
+                verdicts.append((name, "open", reason))
+                say(f"{name} guard failed open: {reason}")
+    return verdicts, None
+
+
+def refused(refusal: Refuse) -> Refused:
+    """A refusal as the error that ends the dispatch."""
+    return Refused(refusal.reason, hint=refusal.hint, code=refusal.code)

@@ -1,0 +1,67 @@
+"""What is asked for: which issue, by which agent, on whose word; and the run that it comes to."""
+
+import os
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from gtrun.account import Account
+from gtrun.config import Agent, Fleet
+from gtrun.errors import ConfigError
+from gtrun.model import Issue, ResolvedRun
+from gtrun.names import IssueKey, Token, identifier, unit_name
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Who wants which issue run by which agent. `environment` holds the hatches (DISPATCH_…, GTRUN_BACKEND).
+
+    `caller` is the account that dispatches, `by` who asked it to, as the ledger and the run record keep it.
+    """
+
+    target: str
+    issue: IssueKey
+    caller: Account
+    environment: Mapping[str, str]
+    by: str
+
+
+def dispatchable(fleet: Fleet, request: Request) -> Agent:
+    """The agent that was named, if it can be given work. Raises UsageError, ConfigError."""
+    agent = fleet.agent(request.target)
+    if not agent.run.command:
+        where = fleet.source or "fleet.toml"
+        raise ConfigError(
+            f"agent {agent.name} has no command to run",
+            hint=f"set [run] command in {where} (write one with: gtrun init)",
+        )
+    return agent
+
+
+def resolved(fleet: Fleet, agent: Agent, token: Token, issue: Issue, *, by: str) -> ResolvedRun:
+    """The run, but for what only the agent's account can tell: its home and its prompt template."""
+    profile = agent.run
+    unit = unit_name(issue.key)
+    return ResolvedRun(
+        token=token,
+        agent=agent.name,
+        rig=agent.rig,
+        issue=issue,
+        unit=unit,
+        identifier=identifier(unit, token),
+        board=fleet.board.path,
+        terminal_labels=fleet.board.terminal_labels,
+        terminal_glyphs=fleet.board.terminal_glyphs,
+        backend=profile.backend or os.path.basename(profile.command[0]),  # noqa: PTH119
+        command=profile.command,
+        prompt="",
+        workdir=profile.workdir or "~",
+        environment=profile.environment,
+        path=profile.path,
+        time_limit=profile.time_limit,
+        stop_timeout=profile.stop_timeout,
+        limits=profile.limits,
+        keep=profile.keep,
+        dispatched_at=time.time(),
+        dispatched_by=by,
+    )
