@@ -23,10 +23,9 @@ def check(question: Question) -> Verdict:
             continue
         if agent == question.agent:
             return refusal(agent, question.issue, live[0])
-        there = f"{live[0].name} on {agent} ({live[0].active}/{live[0].sub})"
+        there = f"{live[0].name} ({live[0].active}/{live[0].sub})"
         hint = f"look at it with: gtrun live {question.issue}"
-        where = "live on another agent" if question.agent else "live"
-        return Refuse(f"issue {question.issue} is {where}: {there}", Exit.CLAIMED, hint)
+        return Refuse(f"issue {question.issue} is live on agent {agent}: {there}", Exit.CLAIMED, hint)
     if view.problem:
         return Open(view.problem)
     if view.unreachable:

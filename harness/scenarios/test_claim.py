@@ -79,7 +79,7 @@ def another_agent_is_refused(box: Box) -> None:
     done = root.gtrun("dispatch", "bob", issue, check=None)
     assert done.code == 14, f"exit code {done.code}: {done.err}"
     assert comments(root, issue) == before, f"comments are {comments(root, issue)}"
-    there = f"issue {issue} is live on another agent: task-{issue}.service on alice (active/running)"
+    there = f"issue {issue} is live on agent alice: task-{issue}.service (active/running)"
     assert done.err.splitlines() == [
         f"gtrun: refused: {there}", f"gtrun: hint: look at it with: gtrun live {issue}"
     ]  # fmt: skip
@@ -430,7 +430,7 @@ def test_agent_without_a_manager(make_box: MakeBox) -> None:
 
 
 UNDER_LOCK = "            may_have_started = True\n            return run, start(fleet, agent, asked, run.unit)\n"
-REFUSES = '        there = f"{live[0].name} on {agent} ({live[0].active}/{live[0].sub})"\n'
+REFUSES = '        there = f"{live[0].name} ({live[0].active}/{live[0].sub})"\n'
 MUTANTS = [
     Mutant(
         "lock dropped",

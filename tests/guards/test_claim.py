@@ -28,7 +28,7 @@ def test_a_live_unit_of_another_agent_is_14(active, asked, unit):
     verdict = check(asked, {"me": [], "bob": [], "carol": [unit("task-1-dup3.service", active)]})
     assert isinstance(verdict, Refuse)
     assert verdict.code is Exit.CLAIMED
-    assert verdict.reason == f"issue 1 is live on another agent: task-1-dup3.service on carol ({active}/x)"
+    assert verdict.reason == f"issue 1 is live on agent carol: task-1-dup3.service ({active}/x)"
 
 
 def test_a_queued_unit_of_another_agent_is_14(asked, unit):
