@@ -360,7 +360,7 @@ def test_duplicate_on_another_agent_counts(fleet: Box) -> None:
     Scene(fleet, "alice").sh(f"systemctl --user stop task-{issue}.service")
     for environment in ({}, again):  # the hatch is for the agent's own units
         done = root.gtrun("dispatch", "bob", issue, check=14, env=environment)
-        assert f"task-{issue}-dup1.service on alice (active/" in done.err
+        assert f"agent alice: task-{issue}-dup1.service (active/" in done.err
     assert root.gtrun("preflight", "claim", issue, check=14).out
     root.gtrun("stop", issue)
 
