@@ -46,7 +46,8 @@ HATCHES = ("DISPATCH_ALLOW_DUPLICATE", "DISPATCH_IGNORE_QUOTA", "GTRUN_BACKEND")
 _VERSION = 1
 _MAX_ARG_STRLEN = 131_071  # execve(2): sshd(8) gives a shell the whole command as one argument
 _BEGIN_WAIT = 30.0  # seconds until the command there has begun
-_BUSY_WAIT = 10.0  # seconds in which refused connections are tried again
+_DEAD_WAIT = 5.0  # seconds in which connections that nobody listens for are tried again: sshd may be restarting
+_BUSY_WAIT = 30.0  # seconds in which those are that were dropped: MaxStartups in sshd_config(5)
 _PATIENCE = 2.0  # seconds after which that is said
 _CONNECT_WAIT = 10
 _NONCE = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -184,7 +185,7 @@ def run_there(
     while True:
         heard = _Heard(nonce_of(payload), write)
         try:
-            code = relay(argv, heard, environment=environment, deadline=heard.deadline(began + _BEGIN_WAIT))
+            code = relay(argv, heard, environment=environment, deadline=heard.deadline(time.monotonic() + _BEGIN_WAIT))
         except TimeoutError:
             raise _unknown(f"{host} did not begin within {_BEGIN_WAIT:g} s", starts, heard) from None
         except KeyboardInterrupt:
@@ -197,11 +198,12 @@ def run_there(
             return heard.code
         if heard.has_begun:
             raise _unknown(f"the connection to {host} was lost", starts, heard)
-        if code != 255 or not _NOT_LET_IN.search(heard.before) or time.monotonic() > began + _BUSY_WAIT:
+        patience = _DEAD_WAIT if "Connection refused" in heard.before else _BUSY_WAIT
+        if code != 255 or not _NOT_LET_IN.search(heard.before) or time.monotonic() > began + patience:
             raise _not_begun(claim, code, heard.before, fleet.source, starts)
         if time.monotonic() > began + _PATIENCE and not is_told:
             is_told = True
-            write(2, f"gtrun: {host} refuses connections, trying again for {_BUSY_WAIT:g} s\n".encode())
+            write(2, f"gtrun: {host} lets nobody in, trying again for {patience:g} s\n".encode())
         pause(random.uniform(0.1, 0.5))  # noqa: S311 - many that were refused together come back apart
 
 

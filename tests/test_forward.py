@@ -168,7 +168,8 @@ def there(tmp_path, monkeypatch):
     fleet = Fleet(
         source="/f.toml", board=BoardConfig(path="/b"), claim=claim, rigs={"here": Rig(name="here")}, agents={}
     )
-    monkeypatch.setattr(forward, "_BUSY_WAIT", 1.5)
+    monkeypatch.setattr(forward, "_BUSY_WAIT", 9.0)
+    monkeypatch.setattr(forward, "_DEAD_WAIT", 1.0)
     monkeypatch.setattr(forward, "_BEGIN_WAIT", 3.0)
     monkeypatch.setattr(forward, "_PATIENCE", 0.0)
 
@@ -212,7 +213,7 @@ class TestConversation:
         closed = "{ echo 'Connection closed by 10.0.0.1 port 22' >&2; exit 255; }\n"
         code, out, err = there(f"echo x >>tries; [ $(wc -l <tries) = 3 ] || {closed}" + FRAMED % ("echo done", 0))
         assert (code, out) == (0, b"done\n")
-        assert err == b"gtrun: ops@box1 refuses connections, trying again for 1.5 s\n"
+        assert err == b"gtrun: ops@box1 lets nobody in, trying again for 9 s\n"
 
     def test_and_in_the_end_that_is_said(self, there):
         with pytest.raises(
