@@ -84,8 +84,10 @@ def is_name_taken(error: BusError) -> bool:
 
 
 def start(bus: Bus, unit: UnitName, wanted: Sequence[Property]) -> str:
-    """Queue the start; returns the job's object path. Raises BusError; `is_name_taken` tells the mutex from a fault."""
-    bus.listen("JobRemoved")
+    """Queue the start; returns the job's object path, which `job_result` takes.
+
+    The caller listens to JobRemoved already. Raises BusError; `is_name_taken` tells the mutex from a fault.
+    """
     return str(bus.call_with_properties("StartTransientUnit", unit, "fail", wanted))
 
 

@@ -79,6 +79,15 @@ def occupant(bus: Bus, name: UnitName) -> UnitState | None:
     return next((state for state in states if state.load != "not-found"), None)
 
 
+def object_path(name: UnitName) -> str:
+    """The D-Bus object of a unit, as the manager derives it from the name (sd_bus_path_encode(3))."""
+    label = "".join(
+        char if char.isascii() and char.isalnum() and not (place == 0 and char.isdigit()) else f"_{ord(char):02x}"
+        for place, char in enumerate(name)
+    )
+    return f"/org/freedesktop/systemd1/unit/{label}"
+
+
 def file_of(bus: Bus, state: UnitState) -> str:
     """The file that a unit comes from; empty if it has none or is gone."""
     try:

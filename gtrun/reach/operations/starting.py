@@ -64,6 +64,7 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
     stack = int(session.bus.get(OBJECT, MANAGER, "DefaultLimitSTACKSoft", "t"))
     program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, stack=stack)
     if arguments.keep:
+        session.bus.listen("JobRemoved")  # not in `start`, which happens under the claim lock
         session.prepared = records.create(session.account.state, run)
     return Prepared(run, program.path, program.argv, program.stdin)
 
@@ -124,7 +125,7 @@ def start(session: Session, arguments: ToStart) -> StartReply:
         raise LaunchFailed(f"the manager of {session.account.name} refused {run.unit}: {error.message}") from error
     record.close()
     session.prepared = None
-    return StartReply(job=job, path=str(bus.call("GetUnit", "s", run.unit)))
+    return StartReply(job=job, path=units.object_path(run.unit))
 
 
 def wait_until_free(session: Session, arguments: Name) -> UnitState | None:
