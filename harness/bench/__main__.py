@@ -1,4 +1,4 @@
-"""`python -m harness.bench [--rounds N] [--json FILE]`: measure in one box, print the table, say which goals are met.
+"""`python -m harness.bench [--fleet] [--rounds N] [--json FILE]`: measure in one box, print the table and the goals.
 
 Exit 0 when it measured, whatever came out; 1 when it could not; 78 without root.
 """
@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from harness import trees
+from harness.bench import fleet
 from harness.bench.table import Goal, Spread, lines
 from harness.box import CHECKOUT, Box, BoxError, NeedsRoot
 from harness.scene import Scene
@@ -63,8 +65,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("scripts/bench", description="How fast gtrun is, beside its peers, in one box.")
     parser.add_argument("--rounds", type=int, default=30, help="rounds that count, after 3 that do not (30)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
+    parser.add_argument("--fleet", action="store_true", help="what the claim over several accounts costs, instead")
     chosen = parser.parse_args(arguments)
     try:
+        if chosen.fleet:
+            report = fleet.measure(chosen.rounds, FLOOR, _machine)
+            return _tell(report, fleet.lines(report), chosen.json)
         with Box(accounts=["alice"]) as box:
             figures = _measure(box, chosen.rounds)
             machine = _machine(box)
@@ -72,9 +78,13 @@ def main(arguments: list[str]) -> int:
         print(f"bench: it could not be measured: {error}", file=sys.stderr)
         return 78 if isinstance(error, NeedsRoot) else 1
     report = _report(figures, machine)
-    if chosen.json is not None:
-        chosen.json.write_text(json.dumps(report, indent=1) + "\n")
-    print("\n".join(lines(report)))
+    return _tell(report, lines(report), chosen.json)
+
+
+def _tell(report: dict[str, Any], page: Iterable[str], file: Path | None) -> int:
+    if file is not None:
+        file.write_text(json.dumps(report, indent=1) + "\n")
+    print("\n".join(page))
     return 0
 
 
