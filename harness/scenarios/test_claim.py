@@ -158,7 +158,7 @@ def closing_run_is_live(box: Box) -> None:
     asked = root.gtrun("preflight", "claim", issue, check=None)
     alice.sh("touch ~/go")
     assert done.code == 14, f"exit code {done.code}: {done.err}"
-    assert f"task-{issue}.service on alice (deactivating/" in done.err
+    assert f"live on agent alice: task-{issue}.service (deactivating/" in done.err
     assert asked.code == 14
     alice.idle()
     assert root.gtrun("dispatch", "bob", issue).code == 0

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gtrun.errors import StateError
 from gtrun.names import IssueKey, RunId, Token, UnitName
+from gtrun.state.claim import Claim
 from gtrun.state.ledger import Attempt, Ledger
 
 ATTEMPT = Attempt(
@@ -46,6 +47,20 @@ def test_an_attempt_and_its_outcome_come_back(state):
         assert ledger.attempts(IssueKey("8")) == []
         assert ledger.undecided() == []
         assert ledger.moved_aside is None
+
+
+def test_what_happened_under_the_lock_comes_back(state):
+    opened, refused = ("claim", "open", "no lock"), ("claim", "refuse", "it is live on bob")
+    other = replace(ATTEMPT, token=Token("c" * 32), verdicts=())
+    with Ledger(state) as ledger:
+        for attempt in (ATTEMPT, other):
+            ledger.begin(attempt, list(attempt.verdicts))
+        ledger.note(ATTEMPT.token, claim=Claim(waited=20.0), verdicts=[opened])
+        ledger.decide(other.token, "refused", code=14, claim=Claim(waited=0.5, held=0.25), verdicts=[refused])
+        first, second = ledger.attempts(IssueKey("7"))
+        assert ledger.undecided() == [first]
+    assert first == replace(ATTEMPT, lock_waited=20.0, lock_held=0.0, verdicts=(*ATTEMPT.verdicts, opened))
+    assert (second.lock_waited, second.lock_held, second.verdicts) == (0.5, 0.25, (refused,))
 
 
 def test_its_files_are_private(state):
