@@ -63,9 +63,7 @@ class Worker:
     def start(cls) -> typing.Self:
         """Fork the child. It costs 1 ms, and the child starts to import the binding at once."""
         ours, theirs = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = os.fork()
+        child = os.fork()  # it never flushes what of ours is in a buffer
         if child == 0:
             ours.close()
             _serve(theirs)

@@ -60,6 +60,41 @@ def test_a_runtime_folder_that_is_none_counts_as_unset(box: Box, value: str) -> 
     scene.gtrun("stop", issue)
 
 
+@pytest.mark.parametrize("where", ["/dev/full", ">(exec true)", "&-"])
+def test_what_nobody_can_read_changes_nothing(where: str, box: Box) -> None:
+    """A warning on a standard error that is full, closed or without a reader: the run starts; a refusal keeps its code.
+
+    The second word of `2> >(exec true)` is a pipe whose reader ends at once.
+    """
+    scene = Scene(box)
+    scene.runs_shell("exec sleep 60")
+    issue = scene.issue()
+    scene.sh("mkdir -p -m 0700 ~/.local/state/gtrun; echo '{\"exhausted\": true}' >~/.local/state/gtrun/quota.json")
+    redirect = f"2>{where}" if where == "&-" else f"2> {where}"
+    loser = f"sleep 0.2; gtrun dispatch me {issue}"  # the reader is gone by then
+    first = scene.sh(f"({loser}) {redirect}", check=None)
+    assert scene.units() == [f"task-{issue}.service"], f"exit code {first.code}, units are {scene.units()}"
+    assert first.code == 0, f"exit code {first.code}"
+    again = scene.sh(f"({loser}) {redirect}", check=None)
+    assert again.code == 11, f"exit code {again.code}"
+    scene.gtrun("stop", issue)
+
+
+def test_a_title_that_the_terminal_has_no_letters_for(box: Box) -> None:
+    scene = Scene(box)
+    scene.runs_shell("exit 0")
+    issue = scene.issue("Dach 🏠")
+    scene.gtrun("dispatch", "me", issue, "--wait")
+    for command in (
+        ("board", "list"),
+        ("board", "show", issue),
+        ("show", issue),
+        ("dispatch", "me", issue, "--dry-run"),
+    ):
+        told = scene.gtrun(*command, env={"PYTHONIOENCODING": "ascii"})
+        assert command[0] == "dispatch" or r"Dach \U0001f3e0" in told.out, told.out
+
+
 def test_somebody_elses_runtime_folder_is_refused(box: Box) -> None:
     scene, issue = ready(box)
     done = scene.gtrun("dispatch", "me", issue, env={"XDG_RUNTIME_DIR": "/run/user/1001"}, check=69)
