@@ -60,7 +60,7 @@ def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadli
         if path == skip or time.monotonic() > deadline:
             continue
         try:
-            with Record(path) as record:
+            with Record(path, wait=False) as record:
                 if record.run.resolved.board in failed_boards:
                     continue
                 try:
@@ -69,8 +69,8 @@ def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadli
                     failed_boards.add(record.run.resolved.board)
                     problems.append(error.message)
                 record.close_if_settled()
-        except FileNotFoundError:
-            continue
+        except (FileNotFoundError, records.RecordInUse):
+            continue  # whoever has it posts what it owes
         except records.CorruptRecord as error:
             problems.append(records.set_aside(path, error))
         except GtrunError as error:  # also an issue that is gone: it must not hold up the others

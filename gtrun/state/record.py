@@ -91,6 +91,11 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 Fact = Resolved | Begun | Noted | GaveUp | Disposed | StopAsked | Owed | Posted | Ended
 
 _decoder = msgspec.json.Decoder(Fact)
+_NO_FACT = (msgspec.MsgspecError, RecursionError)  # RecursionError: what is nested too deeply
+
+
+class RecordInUse(StateError):
+    """A record that somebody else works on: a dispatcher, a runner or a close-out that lives."""
 
 
 class CorruptRecord(StateError):
@@ -162,16 +167,16 @@ def _with(kinds: tuple[str, ...], kind: Kind) -> tuple[str, ...]:
 
 def fold(path: Path, data: bytes) -> Told:
     """What the facts in a record tell. Raises CorruptRecord if there is no first fact."""
-    lines = data.split(b"\n")
+    lines = data.rstrip(b"\n").split(b"\n")  # without the reserve: 32,768 empty lines
     try:
         first = _decoder.decode(lines[0])
-    except msgspec.MsgspecError:
+    except _NO_FACT:
         first = None
     if not isinstance(first, Resolved):
         raise CorruptRecord(f"the run record {path} is damaged")
     told = Told(Run(resolved=first.run))
     for line in filter(None, lines[1:]):
-        with contextlib.suppress(msgspec.MsgspecError):  # torn by a crash: it never became true
+        with contextlib.suppress(*_NO_FACT):  # torn by a crash: it never became true
             told.learn(_decoder.decode(line))
     return told
 
@@ -179,10 +184,10 @@ def fold(path: Path, data: bytes) -> Told:
 class Record:
     """An open record under its lock: read it, then append to it. A context manager."""
 
-    def __init__(self, path: Path, descriptor: int | None = None) -> None:
-        """Open and lock, or take over a descriptor that is locked.
+    def __init__(self, path: Path, descriptor: int | None = None, *, wait: bool = True) -> None:
+        """Open and lock, or take over a descriptor that is locked; without `wait` only if nobody has the lock.
 
-        Raises StateError; FileNotFoundError if there is no such record (it may be closed).
+        Raises StateError (RecordInUse); FileNotFoundError if there is no such record (it may be closed).
         """
         self.path = path
         try:
@@ -192,9 +197,14 @@ class Record:
         except OSError as error:
             raise StateError(f"cannot open the run record: {describe(error)}") from error
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if not os.path.samestat(os.fstat(self._descriptor), path.lstat()):
+                raise FileNotFoundError(errno.ENOENT, "replaced while its lock was waited for", str(path))
             self._data = self._read()
             self._told = fold(path, self._data)
+        except BlockingIOError:
+            self.close()
+            raise RecordInUse(f"the run record {path} is in use") from None
         except BaseException:
             self.close()  # a damaged record must not stay locked by whoever found that out
             raise
@@ -336,16 +346,27 @@ def _listed(folder: Path) -> list[Path]:
 
 def runs(state: str, issue: IssueKey | None = None) -> Iterator[tuple[Path, Run | StateError]]:
     """Every run of an account, or every run of one issue, oldest first; unreadable records are given as their error."""
-    for path in [*_listed(closed_folder(state)), *_listed(open_folder(state))]:
+    still_open = open_records(state)  # first: what is closed meanwhile is then in either list
+    closed = _listed(closed_folder(state))
+    names = {path.name for path in closed}
+    for path in [*closed, *(path for path in still_open if path.name not in names)]:
         try:
-            run = read(path)
+            run = _read_wherever(path, closed_folder(state))
         except FileNotFoundError:
-            continue  # closed or pruned meanwhile
+            continue  # pruned or discarded meanwhile
         except StateError as error:
             yield path, error
             continue
         if issue is None or run.resolved.issue.key == issue:
             yield path, run
+
+
+def _read_wherever(path: Path, closed: Path) -> Run:
+    """One record that may be closed since it was listed. Raises as `read` does."""
+    try:
+        return read(path)
+    except FileNotFoundError:
+        return read(closed / path.name)
 
 
 def prune(state: str, keep: float) -> None:

@@ -177,3 +177,12 @@ def test_marker_without_its_facts_is_refused(state, board):
         outbox.marker_body(run, Kind.FINISHED)
     with Record(path) as record:
         assert outbox.marker_body(record.run, Kind.STARTED) == outbox.marker_body(run, Kind.STARTED)
+
+
+def test_a_record_in_use_holds_up_nobody(state, board, boards):
+    """As that of a dispatch which waits for the claim lock: what ends meanwhile need not wait with it."""
+    path, other = owing(state, board), owing(state, board, 1)
+    with Record(path):
+        outbox.flush(state, boards, deadline=time.monotonic() + 60)
+        assert records.read(other).posted == ("started",)
+    assert records.read(path).posted == ()

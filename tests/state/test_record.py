@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -314,3 +315,59 @@ def test_no_records_at_all(state):
     assert records.open_records(state) == []
     assert list(records.runs(state)) == []
     records.prune(state, 0)
+
+
+def test_a_record_that_is_closed_while_others_are_read_is_told(state):
+    for token in ("a" * 32, "b" * 32):
+        with records.create(state, resolved(token)) as made:
+            made.append(Begun(RUN, 2.0), Ended(ENDING, 3.0))
+    told = records.runs(state)
+    first, _ = next(told)
+    (other,) = {path for path in records.open_records(state) if path != first}
+    with Record(other) as record:
+        assert record.close_if_settled()
+    assert [path.name for path, _ in told] == [other.name]
+
+
+@pytest.mark.parametrize("gone", ["discarded", "closed"])
+def test_a_record_that_goes_while_its_lock_is_waited_for_is_not_there(state, gone):
+    """Who waited for it would write about a run that was never started, or that is history."""
+    made = records.create(state, resolved())
+    made.append(Ended(ENDING, 3.0))
+    answers = []
+
+    def wait() -> None:
+        with pytest.raises(FileNotFoundError) as raised:
+            Record(made.path)
+        answers.append(raised)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    inode = made.path.stat().st_ino
+    deadline = time.monotonic() + 20
+    while not any(
+        " -> FLOCK" in line and f":{inode} " in line for line in Path("/proc/locks").read_text().splitlines()
+    ):
+        assert time.monotonic() < deadline, "nobody waits for the lock"
+    if gone == "discarded":
+        made.discard()
+    else:
+        made.close_if_settled()
+        made.close()
+    waiting.join(20)
+    assert answers
+
+
+def test_a_record_in_use_is_not_waited_for(record):
+    with pytest.raises(records.RecordInUse):
+        Record(record.path, wait=False)
+
+
+def test_facts_that_are_nested_too_deeply_are_none(record):
+    deep = b'{"type":"noted","text":"x","more":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with record.path.open("ab") as file:
+        file.write(deep + b"\n")
+    assert records.read(record.path).note == ""
+    record.path.write_bytes(deep)
+    with pytest.raises(CorruptRecord):
+        records.read(record.path)
