@@ -48,8 +48,10 @@ def _decide(fleet: Fleet, caller: Account, is_reachable: Callable[[str], bool]) 
     with Ledger(caller.state) as ledger:
         left = [one for one in ledger.undecided() if not alive.is_running(one.dispatcher)]
         for agent in {one.agent for one in left if is_reachable(one.agent) and one.agent in fleet.agents}:
-            (answer,) = survey([fleet.agents[agent]], fleet, caller, at_agent.runs_of, at_agent.OfIssue(None))
-            _decide_those_of(ledger, [one for one in left if one.agent == agent], answer)
+            theirs = [one for one in left if one.agent == agent]
+            tokens = at_agent.Tokens([one.token for one in theirs])
+            (answer,) = survey([fleet.agents[agent]], fleet, caller, at_agent.runs_by_token, tokens)
+            _decide_those_of(ledger, theirs, answer)
         still = {one.token for one in ledger.undecided()}
     return [one for one in left if one.token not in still]
 
@@ -59,6 +61,8 @@ def _decide_those_of(ledger: Ledger, attempts: list[Attempt], answer: Answer[at_
         return
     runs = {run.resolved.token: run for run in answer.value.runs}
     for attempt in attempts:
+        if attempt.token in answer.value.damaged:
+            continue
         run = runs.get(attempt.token)
         if run is not None and run.begun_at is not None:
             ledger.decide(attempt.token, "started", code=Exit.DONE, run=run.run)

@@ -24,6 +24,7 @@ from gtrun.reach.operations.looking import (
     Runs,
     ToExamine,
     ToRead,
+    Tokens,
     await_print,
     does_linger,
     examine,
@@ -32,6 +33,7 @@ from gtrun.reach.operations.looking import (
     printed,
     printed_since,
     run_of,
+    runs_by_token,
     runs_of,
 )
 from gtrun.reach.operations.quota import ToSetQuota, read_quota, set_quota
@@ -54,7 +56,8 @@ BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
     operation.__name__: operation
     for operation in (
         await_end, await_start, discard, does_linger, examine, list_units, live_runs, observe_ending, prepare, printed,
-        printed_since, await_print, read_quota, reconcile, run_of, runs_of, set_quota, start, stop, wait_until_free,
+        printed_since, await_print, read_quota, reconcile, run_of, runs_by_token, runs_of, set_quota, start, stop,
+        wait_until_free,
     )
 }  # fmt: skip
 """What a parent may ask for."""
@@ -84,6 +87,7 @@ __all__ = [
     "ToSetQuota",
     "ToStart",
     "ToStop",
+    "Tokens",
     "Watch",
     "await_end",
     "await_print",
@@ -102,6 +106,7 @@ __all__ = [
     "read_quota",
     "reconcile",
     "run_of",
+    "runs_by_token",
     "runs_of",
     "set_quota",
     "start",

@@ -10,7 +10,7 @@ from gtrun.account import Account, lingers
 from gtrun.board.local import LocalBoard
 from gtrun.errors import BoardUnavailable, LaunchFailed, NoManager, StateError
 from gtrun.model import Limits, ResolvedRun, Run
-from gtrun.names import IssueKey, Token, is_plain_argument, is_task_unit
+from gtrun.names import IssueKey, Token, UnitName, is_plain_argument, is_task_unit
 from gtrun.reach.operations.session import Nothing, Session, by_token
 from gtrun.reach.operations.starting import ToPrepare, prepare
 from gtrun.reach.route import this_installation
@@ -50,7 +50,10 @@ def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
             seen = units.observe(session.bus, state)
         except BusError:
             continue  # collected since it was listed: not live any more
-        found.append(LiveRun(unit=seen, record=_record_of(session, seen)))
+        record = _record_of(session, seen)
+        if record is None and seen.run is None and units.occupant(session.bus, UnitName(seen.state.name)) is None:
+            continue  # the same: systemd gives a unit that is gone the properties of one that never was
+        found.append(LiveRun(unit=seen, record=record))
     return found
 
 
@@ -93,13 +96,19 @@ class Runs(msgspec.Struct, frozen=True):
     damaged: list[str]
 
 
+def _without_texts(run: Run) -> Run:
+    """The run without what is long and nobody asks a history for: thousands of them are sent at once."""
+    issue = msgspec.structs.replace(run.resolved.issue, body="")
+    return msgspec.structs.replace(run, resolved=msgspec.structs.replace(run.resolved, issue=issue, prompt=""))
+
+
 def runs_of(session: Session, arguments: OfIssue) -> Runs:
     """Every run of an issue that this account has a record of."""
     runs: list[Run] = []
     damaged = []
     for path, run in records.runs(session.account.state, arguments.issue):
         if isinstance(run, Run):
-            runs.append(run)
+            runs.append(_without_texts(run))
         else:
             damaged.append(str(path))
     return Runs(runs, damaged)
@@ -143,6 +152,26 @@ def await_print(session: Session, arguments: ToRead) -> Printed:
     """Wait until the run prints something after the cursor, however long that takes."""
     journal.await_line(arguments.run, session.account.uid, arguments.cursor)
     return printed_since(session, arguments)
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """Some run records."""
+
+    tokens: list[Token]
+
+
+def runs_by_token(session: Session, arguments: Tokens) -> Runs:
+    """The runs of those records that there are; `damaged` has the tokens of those that cannot be read."""
+    runs: list[Run] = []
+    damaged: list[str] = []
+    for token in arguments.tokens:
+        try:
+            run = by_token(session, token)
+        except StateError:
+            damaged.append(token)
+        else:
+            runs += [] if run is None else [_without_texts(run)]
+    return Runs(runs, damaged)
 
 
 class ToExamine(msgspec.Struct, frozen=True):
