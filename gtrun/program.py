@@ -7,7 +7,6 @@ by the runner, with the run's ID, for the real thing.
 import os
 import stat
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -103,15 +102,19 @@ def check_workdir(workdir: str) -> None:
 def read_prompt(path: str) -> str:
     """A prompt template from its file. Raises LaunchFailed."""
     try:
-        data = Path(path).read_bytes()
-        text = data.decode()
+        # O_NONBLOCK: a FIFO must not hang us, and a device has no end
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise LaunchFailed(f"the prompt {path} is not a regular file")
+            data = file.read(_PROMPT_MAX + 1)
     except OSError as error:
         raise LaunchFailed(f"cannot read the prompt {path}: {error.strerror}") from error
+    if len(data) > _PROMPT_MAX:
+        raise LaunchFailed(f"the prompt {path} has more than {_PROMPT_MAX} bytes")
+    try:
+        return data.decode()
     except UnicodeDecodeError:
         raise LaunchFailed(f"the prompt {path} is not UTF-8") from None
-    if len(data) > _PROMPT_MAX:
-        raise LaunchFailed(f"the prompt {path} has {len(data)} bytes, and at most {_PROMPT_MAX} are taken")
-    return text
 
 
 def argument_space(stack: int) -> int:

@@ -1,5 +1,7 @@
 """What is checked before anything starts: the program, its strings, its folder, its prompt."""
 
+import os
+
 import pytest
 
 from gtrun.errors import LaunchFailed
@@ -89,3 +91,11 @@ def test_prompt(tmp_path):
 )
 def test_the_space_for_arguments_is_the_kernels(stack, space):
     assert argument_space(stack) == space - 4096
+
+
+def test_a_prompt_without_an_end_is_refused(tmp_path):
+    """A FIFO that nobody writes, a device."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (str(tmp_path / "fifo"), "/dev/zero", str(tmp_path)):
+        with pytest.raises(LaunchFailed, match=r"not a regular file|Is a directory"):
+            read_prompt(path)

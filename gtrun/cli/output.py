@@ -15,6 +15,11 @@ def say(text: str) -> None:
     print(f"gtrun: {plain(text)}", file=sys.stderr)
 
 
+def tell(text: str) -> None:
+    """One line for the person, on stdout."""
+    print(plain(text))
+
+
 def document(kind: str, **fields: object) -> None:
     """One JSON document on stdout: `schema`, `kind`, and the fields that the README lists for that kind."""
     print(json.dumps({"schema": SCHEMA, "kind": kind, **fields}, ensure_ascii=True))

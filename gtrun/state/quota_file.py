@@ -31,7 +31,7 @@ def read(state: str) -> QuotaFile:
             return QuotaFile(quota=msgspec.json.decode(file.read(_LARGEST), type=Quota))
         except OSError as error:
             return QuotaFile(problem=f"cannot read {path}: {error.strerror}")
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             return QuotaFile(problem=f"{path} is not a quota state: {error}")
 
 

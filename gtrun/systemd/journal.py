@@ -58,14 +58,15 @@ def follow(run: Run, uid: int, *, last: int | None, until: int | None) -> Iterat
 def suppressed(run: Run, uid: int) -> int:
     """How many lines journald dropped during the run for the whole user manager: its rate limit knows only that.
 
-    They are told in the system's journal, which root and the group systemd-journal can read; others get 0.
+    They are told in the system's journal, which root and the group systemd-journal can read; others get 0. What comes
+    by `driver` is journald's own: anybody can write the same message by another way.
     """
     if run.begun_at is None:
         return 0
     window = [f"--since=@{int(run.begun_at)}"]
     if run.ended_at is not None:
         window.append(f"--until=@{int(run.ended_at) + 60}")
-    argv = ["journalctl", "--quiet", "--output=json", *window, f"MESSAGE_ID={_MESSAGE_SUPPRESSED}"]
+    argv = ["journalctl", "--quiet", "--output=json", *window, "_TRANSPORT=driver", f"MESSAGE_ID={_MESSAGE_SUPPRESSED}"]
     return sum(_dropped(capture(argv).output.splitlines(), f"user@{uid}.service"))
 
 

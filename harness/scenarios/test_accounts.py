@@ -110,6 +110,40 @@ def test_planted_files_lead_root_nowhere(fleet: Box) -> None:
     assert "the secret" not in everything
 
 
+def test_what_an_account_writes_about_itself(fleet: Box) -> None:
+    """Escapes, absurd instants and a bottomless nesting in alice's own state: root's commands work, and show none."""
+    root = Scene(fleet, "root")
+    issue = root.issue()
+    root.gtrun("dispatch", "alice", issue)
+    Scene(fleet, "alice").appears("/home/alice/ready", timeout=15)
+    root.gtrun("stop", issue)
+    state = "/home/alice/.local/state/gtrun"
+    (record,) = fleet.path(f"{state}/runs/closed").glob("*.jsonl")
+    first = json.loads(record.read_text().split("\n")[0])
+    first["run"] |= {"unit": "task-77.service", "agent": "al\x1b]0;x\x07", "issue": {"key": "7\x1b[2J", "title": "x"}}
+
+    def plant(name: str, *facts: dict[str, object]) -> None:
+        text = "".join(json.dumps(fact) + "\n" for fact in facts)
+        fleet.write(f"{state}/runs/open/{name}.jsonl", text, owner="alice", mode=0o600)
+
+    bottomless = "[" * 100_000 + "]" * 100_000
+    plant("a", first)
+    first["run"]["issue"]["key"] = issue
+    ending = {"result": "failed", "signal": "\x1b[2J", "duration": 1e300}
+    plant("b", first, {"type": "begun", "run": "f" * 32, "at": 1e300}, {"type": "ended", "ending": ending, "at": 1e300})
+    fleet.write(f"{state}/runs/open/c.jsonl", f'{{"type":"resolved","x":{bottomless}}}\n', owner="alice", mode=0o600)
+    fleet.write(f"{state}/quota.json", f'{{"exhausted":false,"x":{bottomless}}}', owner="alice", mode=0o600)
+    told = [root.gtrun(*command) for command in (("show", issue), ("show", issue, "--json"), ("logs", issue), ("ps",))]
+    told.append(root.gtrun("reconcile", check=1))
+    assert "lost: issue 7\\x1b[2J on al\\x1b]0;x\\x07, run None" in told[-1].out, told[-1].out
+    told.append(root.gtrun("dispatch", "alice", issue))
+    assert "gtrun: quota guard failed open: " in told[-1].err
+    told.append(root.gtrun("stop", issue))
+    for each in told:
+        assert "\x1b" not in each.out + each.err, each.out + each.err
+        assert "Traceback" not in each.err, each.err
+
+
 def test_another_account_is_told_what_to_type(fleet: Box) -> None:
     root = Scene(fleet, "root")
     issue = root.issue()

@@ -4,7 +4,7 @@ import typer
 
 from gtrun.cli.commands import JsonOption, command_parser
 from gtrun.cli.forwarding import elsewhere
-from gtrun.cli.output import document, say
+from gtrun.cli.output import document, say, tell
 from gtrun.exits import Exit
 from gtrun.reconcile import reconcile as _reconcile
 
@@ -36,9 +36,9 @@ def reconcile(
         )
     else:
         for run in report.lost:
-            print(f"lost: issue {run.resolved.issue.key} on {run.resolved.agent}, run {run.run}")
+            tell(f"lost: issue {run.resolved.issue.key} on {run.resolved.agent}, run {run.run}")
         for one in report.resolved:
-            print(f"settled: an attempt at issue {one.issue} on {one.agent}, whose dispatcher had died")
+            tell(f"settled: an attempt at issue {one.issue} on {one.agent}, whose dispatcher had died")
         if report.posted:
             print(f"posted: {report.posted} markers that were owed")
         print(f"{report.owing} markers are still owed" if report.owing else "nothing is owed any more")

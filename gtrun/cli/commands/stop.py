@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gtrun.cli.commands import JsonOption, command_parser
-from gtrun.cli.output import document, say
+from gtrun.cli.output import document, say, tell
 from gtrun.errors import GtrunError, UsageError
 from gtrun.exits import Exit
 from gtrun.looking import live
@@ -48,7 +48,7 @@ def stop(
                         "result": ending.result if ending else None})  # fmt: skip
         if not as_json:
             told = f"{outcome(ending)}, {used(ending)}" if ending else "its close-out has not been written"
-            print(f"{name} on {one.agent.name}: {told}")
+            tell(f"{name} on {one.agent.name}: {told}")
     if as_json:
         document("stop", stopped=stopped, failed=failed)
     elif not found and not silent:
