@@ -632,7 +632,9 @@ MUTANTS = [
     Mutant(
         "record without its lock",
         [
-            Edit("state/record.py", "fcntl.flock(self._descriptor, fcntl.LOCK_EX)", "fcntl.LOCK_EX"),
+            Edit(
+                "state/record.py", "fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))", "0"
+            ),
             Edit("files.py", "fcntl.flock(descriptor, fcntl.LOCK_EX)", "fcntl.LOCK_EX"),
         ],
         reconcile_leaves_what_starts,
@@ -645,8 +647,14 @@ MUTANTS = [
         "the result is success",
     ),
     Mutant(
+        "no socket in sight taken for no manager",
+        [Edit("reach/operations/ending.py", "if units.user_manager_is_down(account.uid):", "if True:")],
+        reconcile_leaves_what_it_cannot_see,
+        r"results are \['lost'\]",
+    ),
+    Mutant(
         "no bus taken for no manager",
-        [Edit("reach/operations/ending.py", "        session.use_private_bus()\n    lost", "        pass\n    lost")],
+        [Edit("reach/operations/ending.py", "session.use_private_bus()\n    except", "pass\n    except")],
         bus_is_gone,
         r"results are \['lost'\]",
     ),
