@@ -48,7 +48,7 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How an agent's runs are made; times are in seconds.
 
-    `prompt`, `workdir`, `path` and `environment` may begin with `~/`, the home of the agent's account.
+    The program, `prompt`, `workdir`, `path` and `environment` may begin with `~/`, the home of the agent's account.
     `command` still carries its placeholders; an empty one cannot be dispatched.
     """
 

@@ -305,11 +305,11 @@ def raise_explained(far: Far, code: int | None, last: str) -> NoReturn:
         error.tries = _TRIES_IF_REFUSED if _REFUSED in last else error.tries
         raise error
     known = {"by_hand": by_hand(far), "host": far.host, "name": far.name, "gtrun": " ".join(far.gtrun)}
-    hint = next((hint.format(**known, caller="NAME") for words, hint in _HINTS if words in last), "")
-    if not hint and code in {126, 127}:
+    if code in {126, 127} and "setpriv:" not in last:
         where = "a path that this account can execute" if far.host == LOCALHOST else "its path there"
         hint = f"install gtrun there, or name {where} as `gtrun` of the rig"
         last = last or f"exit code {code}"
         raise NoManager(f"{far.who} cannot execute {far.gtrun[0]}: {last}", hint=hint)
+    hint = next((hint.format(**known, caller="NAME") for words, hint in _HINTS if words in last), "")
     last = last or f"{far.by} ended with {code}"
     raise NoManager(f"{far.who} cannot be reached: {last}", hint=hint or f"try it by hand: {by_hand(far)}")

@@ -13,6 +13,9 @@ LENGTH = struct.Struct("!I")
 MOST = 1 << 28
 """Bytes of one frame: what claims to be longer is no answer of ours."""
 
+_OF_DBUS = b"\0AUT"
+"""How D-Bus's authentication begins: whoever sends that was led to us by a key that is bound to gtrun worker."""
+
 _KINDS: dict[str, type[GtrunError]] = {
     kind.__name__: kind
     for kind in (BoardUnavailable, GtrunError, LaunchFailed, ManagerSilent, NoManager, Refused, StateError)
@@ -65,7 +68,7 @@ def framed(data: bytes) -> bytes:
 def read(descriptor: int) -> bytes | None:
     """The next frame, waited for; None once the other side has hung up. Raises ConnectionError."""
     head = _exactly(descriptor, LENGTH.size)
-    return None if head is None else _exactly(descriptor, LENGTH.unpack(head)[0])
+    return None if head in {None, _OF_DBUS} else _exactly(descriptor, LENGTH.unpack(head or b"")[0])
 
 
 def _exactly(descriptor: int, count: int) -> bytes | None:

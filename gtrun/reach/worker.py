@@ -249,7 +249,8 @@ def _serve_far(connection: socket.socket, far: Far, *, units_only: bool) -> None
     if session is None:
         pass_on(connection, far)
     else:
-        frames.note_connected(connection.fileno())
+        with contextlib.suppress(ConnectionError):  # nobody waits any more: the next read says so
+            frames.note_connected(connection.fileno())
         _answer_all(connection.fileno(), connection.fileno(), session)
 
 
@@ -283,7 +284,10 @@ def serve(name: str) -> int:
     try:
         account = own(os.environ)
         if account.name != name:
-            raise NoManager(f"it was {name} who was to be reached, and this is {account.name}")
+            raise NoManager(
+                f"it was {name} who was to be reached, and this is {account.name}",
+                hint=f"look at the entry of this key in ~/.ssh/authorized_keys of {account.name}",
+            )
     except GtrunError as error:
         reply = Reply(failure=Failure.of(error))
     try:
