@@ -207,6 +207,25 @@ def test_by_hand_equals_it(fleet: Box) -> None:
     ops.gtrun("stop", issue)
 
 
+def test_from_there_on_to_another_account(make_box: MakeBox) -> None:
+    """Carol, by ssh to ops, by ssh to alice: no connection is left, and the claim sees both agents."""
+    box = make_box(accounts=["ops", "carol", "alice"], group="gtrun")
+    ops, carol = people(box)
+    box.run("install", "-d", "-m", "2770", "-g", "gtrun", BOARD)
+    ops.configure(
+        f'[claim]\nhost = "{AT}"\n[board]\npath = "{BOARD}/board.db"\n[run]\ncommand = {json.dumps(WORKS)}\n'
+        '[agents.ops]\n[agents.alice]\naccount = "alice"\nreach = "ssh"\n'
+    )
+    box.allow_ssh("ops", "alice")
+    first, second = ops.issue(), ops.issue()
+    carol.gtrun("dispatch", "alice", first)
+    assert Scene(box, "alice").units() == [f"task-{first}.service"]
+    assert f"issue {first} is live on agent alice" in carol.gtrun("dispatch", "ops", first, check=14).err
+    box.run("ssh", "-T", AT, "gtrun", "dispatch", "alice", second, account="carol")
+    assert box.run("pgrep", "-a", "-u", "ops,carol", "ssh", check=1).out == ""
+    ops.gtrun("stop", "--all")
+
+
 def test_every_code_is_the_commands_own(fleet: Box) -> None:
     """Also a run's own 255, which is what ssh says of itself, and its signal."""
     ops, carol = people(fleet)
