@@ -489,7 +489,7 @@ def record_commands(box: Box, name: str) -> None:
     """From now on what ssh is asked to run as an account is in its file `asked`."""
     keys = f"/home/{name}/.ssh/authorized_keys"
     key = box.path(keys).read_text()
-    script = r'printf \"%s\n\" \"$SSH_ORIGINAL_COMMAND\" >>asked; exec sh -c \"$SSH_ORIGINAL_COMMAND\"'
+    script = r"printf \"%s\n\" \"$SSH_ORIGINAL_COMMAND\" >>asked; exec sh -c \"$SSH_ORIGINAL_COMMAND\""
     box.write(keys, f'command="{script}" {key}', owner=name, mode=0o600)
 
 

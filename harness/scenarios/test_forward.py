@@ -15,8 +15,8 @@ from gtrun.forward import Order, pack
 from gtrun.model import Origin
 from harness.box import CHECKOUT, Box, Hung
 from harness.conftest import MakeBox
-from harness.control import Edit, Mutant, kill
-from harness.scenarios.test_start import answer
+from harness.control import Edit, Mutant, kill, prepare
+from harness.scenarios.test_start import BEFORE_START, answer
 from harness.scene import Scene
 
 WORKS = ["sh", "-c", "echo ready > ~/ready; exec sleep 60"]
@@ -179,6 +179,36 @@ def claims_meet(box: Box) -> None:
     assert by == {"root": 20, "carol@box": 10}, f"asked by {dict(by)}"
 
 
+def claims_are_of_one_lock(box: Box) -> None:
+    """Ops is held under the lock, before the start. Carol's dispatch to another agent waits for that same lock."""
+    box.run("install", "-d", "-m", "2770", "-g", "gtrun", BOARD)
+    fleet = (
+        f'[claim]\nhost = "{AT}"\nwait = "60s"\n[board]\npath = "{BOARD}/board.db"\n'
+        f'[run]\ncommand = {json.dumps(WORKS)}\n[agents.alice]\naccount = "alice"\nreach = "ssh"\n'
+        '[agents.bob]\naccount = "bob"\nreach = "ssh"\n'
+    )
+    ops, carol = people(box)
+    for one in (ops, carol):  # both could reach every agent
+        one.configure(fleet)
+        box.allow_ssh(one.account, "alice")
+        box.allow_ssh(one.account, "bob")
+        BEFORE_START.close(one)
+    issue = ops.issue()
+    first = box.spawn("gtrun", "dispatch", "alice", issue, account="ops")
+    BEFORE_START.wait_for(ops)
+    second = box.spawn("gtrun", "dispatch", "bob", issue, account="carol")
+    box.wait_for(
+        "carol's attempt", lambda: BEFORE_START.held(carol) or len(ops.asks("show", issue)["attempts"]) == 2, timeout=30
+    )
+    for one in (ops, carol):
+        BEFORE_START.open(one)
+    codes = [answer(process).code for process in (first, second)]
+    live = sorted(run["agent"] for run in ops.asks("live", issue)["runs"])
+    ops.gtrun("stop", "--all")
+    assert live == ["alice"], f"{len(live)} runs, on {live}"
+    assert codes == [0, 14], f"exit codes {codes}"
+
+
 def test_a_dispatch_runs_itself_there(fleet: Box) -> None:
     """It returns when the run has started, and the run works on; the ledger tells who asked; nothing is left here."""
     ops, carol = people(fleet)
@@ -296,6 +326,12 @@ def test_interrupted_after_the_start(fleet: Box) -> None:
     )
     assert ops.units() == [f"task-{issue}.service"]
     ops.gtrun("stop", issue)
+
+
+def test_claims_are_of_one_lock(make_box: MakeBox) -> None:
+    box = make_box(accounts=["ops", "carol", "alice", "bob"], group="gtrun")
+    prepare(box, [BEFORE_START.edit])
+    claims_are_of_one_lock(box)
 
 
 def test_claims_meet(make_box: MakeBox) -> None:
@@ -460,9 +496,10 @@ MUTANTS = [
                 "    if account != wanted:\n        return True",
             )
         ],
-        claims_meet,
-        r"2 runs, on \['carol', 'ops'\]",
-        boot=partial(Box, accounts=["ops", "carol"], group="gtrun"),
+        claims_are_of_one_lock,
+        r"2 runs, on \['alice', 'bob'\]",
+        setup=[BEFORE_START.edit],
+        boot=partial(Box, accounts=["ops", "carol", "alice", "bob"], group="gtrun"),
     ),
     Mutant(
         "hang-up not noticed",
