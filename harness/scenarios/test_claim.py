@@ -411,22 +411,31 @@ def test_lock_that_is_not_to_be_had(fleet: Box) -> None:
 
 
 def test_agent_without_a_manager(make_box: MakeBox) -> None:
-    """It cannot be asked, which is said and stops nobody; what another agent has is refused all the same."""
+    """Nothing can be live where no manager runs: that is an answer, and another agent's run is refused all the same."""
     box = make_box(group="gtrun", accounts=["alice", "bob", "carol"])
     root = root_of(box, agents=["carol", "alice", "bob"])
     box.run("systemctl", "stop", "user@1002.service")
     free, taken = root.issue(), root.issue()
-    done = root.gtrun("dispatch", "alice", free)
-    (line,) = open_lines(done)
-    told = "gtrun: claim guard failed open: not every agent could be asked: carol: no user manager of carol to talk to"
-    assert line.startswith(told), line
+    assert open_lines(root.gtrun("dispatch", "alice", free)) == []
     root.gtrun("dispatch", "bob", taken)
     assert root.gtrun("dispatch", "alice", taken, check=14).err.startswith("gtrun: refused: ")
     assert root.gtrun("preflight", "claim", taken, check=14).err == ""
-    assert root.gtrun("preflight", "claim", root.issue()).err.startswith(told)
-    root.gtrun("dispatch", "carol", free, check=69)
+    assert root.gtrun("preflight", "claim", root.issue()).err == ""
+    assert root.gtrun("dispatch", "carol", root.issue(), check=69).err.startswith("gtrun: no user manager of carol")
     for issue in (free, taken):
         assert "carol could not be asked" in root.gtrun("stop", issue, check=1).err
+
+
+def test_agent_without_a_bus(make_box: MakeBox) -> None:
+    """A manager that runs and has lost its bus may have a run: it cannot be asked, which is said and stops nobody."""
+    box = make_box(group="gtrun", accounts=["alice", "bob"])
+    root = root_of(box, agents=["alice", "bob"])
+    box.run("systemctl", "--user", "stop", "dbus.socket", "dbus.service", account="bob")
+    (line,) = open_lines(root.gtrun("dispatch", "alice", root.issue()))
+    told = "gtrun: claim guard failed open: not every agent could be asked: bob: no user manager of bob to talk to"
+    assert line.startswith(told), line
+    assert root.gtrun("preflight", "claim", root.issue()).err.startswith(told)
+    Scene(box, "alice").sh("systemctl --user stop 'task-*'")
 
 
 UNDER_LOCK = "            may_have_started = True\n            return run, start(fleet, agent, asked, run.unit)\n"

@@ -119,7 +119,7 @@ def test_a_dispatch_without_linger_warns(make_box: MakeBox) -> None:
     warning = "gtrun: warning: alice does not linger, so its last logout ends the run"
     assert done.err.splitlines()[:2] == [warning, "gtrun: hint: loginctl enable-linger alice"], done.err
     assert "BAD  me: alice does not linger: its last logout ends its runs\n" in done.out
-    assert "       loginctl enable-linger alice\n" in done.out
+    assert "       sudo loginctl enable-linger alice\n" in done.out
     assert done.out.endswith("\n1\n"), done.out
     box.run("loginctl", "enable-linger", "alice")
     done = over_ssh(f"gtrun dispatch me {issue}; code=$?; gtrun doctor; echo $?; gtrun stop {issue} >&2; exit $code", 0)

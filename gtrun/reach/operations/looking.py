@@ -1,5 +1,6 @@
 """Looking: units, runs, records, and whether a run could start here at all."""
 
+import contextlib
 import grp
 import os
 from pathlib import Path
@@ -29,8 +30,18 @@ class Patterns(msgspec.Struct, frozen=True):
 
 
 def list_units(session: Session, arguments: Patterns) -> list[UnitState]:
-    """Every loaded unit whose name matches."""
-    return units.list_units(session.bus, arguments.globs)
+    """Every loaded unit whose name matches; none where the user's manager surely does not run: they went with it.
+
+    Raises NoManager if there is no manager to be found and that is not sure.
+    """
+    try:
+        bus = session.bus
+    except NoManager:
+        with contextlib.suppress(BusError):
+            if units.user_manager_is_down(session.account.uid):
+                return []
+        raise
+    return units.list_units(bus, arguments.globs)
 
 
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +126,8 @@ def runs_of(session: Session, arguments: OfIssue) -> Runs:
 
 
 def does_linger(session: Session, arguments: Nothing) -> bool:  # noqa: ARG001 - the signature of every operation
-    """Whether the account's manager outlives its last logout."""
+    """Whether the account's manager, which is there, outlives its last logout. Raises NoManager."""
+    session.bus  # noqa: B018 - connects
     return lingers(session.account)
 
 
