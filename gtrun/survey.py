@@ -117,8 +117,12 @@ class Team(msgspec.Struct):
         Raises what the target raises.
         """
         self.target.ask(operation, arguments, seconds=seconds)
-        for worker in self.others.values():
-            worker.ask(operation, arguments, seconds=seconds)
+        for name, worker in list(self.others.items()):
+            try:
+                worker.ask(operation, arguments, seconds=seconds)
+            except GtrunError as error:
+                self.silent[name] = error.message
+                self.others.pop(name).close()
         began = time.monotonic()
         answers = {self.agent: self.target.answer(operation, seconds=seconds + self.target.patience)}
         for name, worker in list(self.others.items()):
