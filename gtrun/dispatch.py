@@ -118,7 +118,7 @@ def _claim_and_start(
     may_have_started = False
     try:
         run = prepared(replace(run, unit=_free_name(asked.question, asked.units())))
-        with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim):
+        with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim) as lock:
             asked.problem = claim.problem
             said, refusal = ask([CLAIM], asked.question, told.append)
             verdicts += said
@@ -129,7 +129,7 @@ def _claim_and_start(
                 worker.call(at_agent.discard, at_agent.Nothing())
                 run = prepared(replace(run, unit=free))
             may_have_started = True
-            return run, start(fleet, agent, asked, run.unit)
+            return run, start(fleet, agent, asked, run.unit, lock)
     except ManagerSilent:
         raise
     except KeyboardInterrupt:

@@ -14,18 +14,18 @@ _NAME_WAIT = 2.0
 _JOB_WAIT = 90.0
 
 
-def start(fleet: Fleet, agent: Agent, asked: Asked, unit: UnitName) -> StartReply:
+def start(fleet: Fleet, agent: Agent, asked: Asked, unit: UnitName, lock: int | None) -> StartReply:
     """Step 7: the name is given away once. Raises Refused (11) and LaunchFailed."""
     worker = asked.team.target
     override = fleet.rigs[agent.rig].gtrun
     wanted = at_agent.ToStart([override] if override else [])
-    reply = worker.call(at_agent.start, wanted)
+    reply = worker.call(at_agent.start, wanted, lend=lock)
     if not reply.is_taken:
         return reply
     _refuse_live(asked.question, reply.occupant)
     left = worker.call(at_agent.wait_until_free, at_agent.Name(unit, _NAME_WAIT))
     if left is None:
-        reply = worker.call(at_agent.start, wanted)
+        reply = worker.call(at_agent.start, wanted, lend=lock)
         if not reply.is_taken:
             return reply
     _refuse_live(asked.question, left or reply.occupant)

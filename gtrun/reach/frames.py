@@ -1,6 +1,7 @@
 """Requests and replies on their way between a worker and whoever it works for: JSON, each behind its length."""
 
 import os
+import socket
 import struct
 import time
 
@@ -69,6 +70,15 @@ def read(descriptor: int) -> bytes | None:
     """The next frame, waited for; None once the other side has hung up. Raises ConnectionError."""
     head = _exactly(descriptor, LENGTH.size)
     return None if head in {None, _OF_DBUS} else _exactly(descriptor, LENGTH.unpack(head or b"")[0])
+
+
+def read_lent(connection: socket.socket) -> tuple[bytes | None, list[int]]:
+    """The next frame of a socket, with the descriptors that were lent with it, for us to close."""
+    flags = socket.MSG_WAITALL | socket.MSG_CMSG_CLOEXEC
+    head, lent, _, _ = socket.recv_fds(connection, LENGTH.size, 1, flags)
+    if len(head) < LENGTH.size:
+        return None, lent
+    return _exactly(connection.fileno(), LENGTH.unpack(head)[0]), lent
 
 
 def _exactly(descriptor: int, count: int) -> bytes | None:

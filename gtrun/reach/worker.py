@@ -134,21 +134,35 @@ class Worker:
         self._send(msgspec.json.encode(route))
 
     def call(
-        self, operation: Callable[["Session", A], R], arguments: A, *, seconds: float = 20.0, forever: bool = False
+        self,
+        operation: Callable[["Session", A], R],
+        arguments: A,
+        *,
+        seconds: float = 20.0,
+        forever: bool = False,
+        lend: int | None = None,
     ) -> R:
         """Have an operation of `gtrun.reach.operations` carried out, within `seconds` (and `patience`).
 
         Raises what the operation raises, and ManagerSilent at the deadline: the child is ended, and what was under
-        way may have happened or not. `forever` waits without a deadline, and still ends at ^C.
+        way may have happened or not. `forever` waits without a deadline, and still ends at ^C. `lend` is a descriptor
+        that the child has as well, from now until it has answered or is dead: what it locks stays locked if we die.
         """
-        self.ask(operation, arguments, seconds=None if forever else seconds)
+        self.ask(operation, arguments, seconds=None if forever else seconds, lend=lend)
         return self.answer(operation, seconds=None if forever else seconds + self.patience)
 
-    def ask(self, operation: Callable[["Session", A], R], arguments: A, *, seconds: float | None) -> None:
+    def ask(
+        self,
+        operation: Callable[["Session", A], R],
+        arguments: A,
+        *,
+        seconds: float | None,
+        lend: int | None = None,
+    ) -> None:
         """The first half of `call`: several workers can be asked before the first has answered."""
         self._seconds = seconds
         request = Request(operation.__name__, msgspec.Raw(msgspec.json.encode(arguments)), seconds or 0.0)
-        self._send(msgspec.json.encode(request))
+        self._send(msgspec.json.encode(request), lend)
 
     def answer(self, operation: Callable[["Session", A], R], *, seconds: float | None) -> R:
         """The second half of `call`. `seconds` is what is left for it; None waits without a deadline."""
@@ -175,9 +189,12 @@ class Worker:
         """The descriptor that becomes readable when the answer is there (for select(2))."""
         return self._socket.fileno()
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes, lend: int | None = None) -> None:
+        framed = frames.framed(data)
         try:
-            self._socket.sendall(frames.framed(data))
+            if lend is not None:
+                framed = framed[socket.send_fds(self._socket, [framed], [lend]) :]
+            self._socket.sendall(framed)
         except ConnectionError:
             raise self._went_away() from None
 
@@ -226,7 +243,7 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
         elif kind == _ACCOUNT:
             account = msgspec.json.decode(identity, type=Account)
             _become(account)
-            _answer_all(connection.fileno(), connection.fileno(), Session(account))
+            _answer_all(connection.fileno(), connection.fileno(), Session(account), lender=connection)
         code = 0
     except BaseException:  # noqa: BLE001 - a process's own boundary: a bug of ours, shown as the interpreter would
         sys.excepthook(*sys.exc_info())
@@ -314,15 +331,20 @@ def _take_standard_streams() -> tuple[int, int]:
     return incoming, outgoing
 
 
-def _answer_all(incoming: int, outgoing: int, session: "Session") -> None:
+def _answer_all(incoming: int, outgoing: int, session: "Session", *, lender: socket.socket | None = None) -> None:
     try:
-        while (request := frames.read(incoming)) is not None:
+        while True:
+            request, lent = frames.read_lent(lender) if lender else (frames.read(incoming), [])
+            if request is None:
+                break
             asked = msgspec.json.decode(request, type=Request)
             if asked.seconds:
                 answer = _answer(session, asked)
             else:
                 with _ended_by_hangup(incoming):
                     answer = _answer(session, asked)
+            for descriptor in lent:
+                os.close(descriptor)  # before the answer: the parent then counts on being the only one
             frames.write(outgoing, msgspec.json.encode(answer))
     except (BrokenPipeError, ConnectionResetError):
         pass  # our parent hung up while we worked

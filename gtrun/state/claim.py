@@ -1,7 +1,9 @@
 """The claim lock: one flock(2) on the claim host, held across the probe of every agent and the start.
 
-The kernel drops it when its holder dies, so there is nothing to clean up and nothing to go stale. Nobody inherits it:
-whatever is forked while it is held would hold it too, so workers are forked before it is taken.
+The kernel drops it when its holders die, so there is nothing to clean up and nothing to go stale. Nobody inherits it:
+whatever is forked while it is held would hold it too, so workers are forked before it is taken. The one that is to
+start the unit is lent the descriptor along with that request: it does what it was asked also when the dispatcher is
+killed, and until it has, nobody else may look.
 """
 
 import contextlib
@@ -34,10 +36,11 @@ _LONGEST = 10**8
 
 
 @contextlib.contextmanager
-def taken(path: Path, *, wait: float, claim: Claim) -> Iterator[None]:
+def taken(path: Path, *, wait: float, claim: Claim) -> Iterator[int | None]:
     """The lock, if it is to be had within `wait` seconds; else the same without it. `claim` tells which.
 
-    A guard that cannot be asked must not stop the fleet, so whatever is wrong with the lock is an answer.
+    Gives the descriptor, for whoever starts the unit to hold as well; None without the lock. A guard that cannot be
+    asked must not stop the fleet, so whatever is wrong with the lock is an answer.
     """
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -54,7 +57,7 @@ def taken(path: Path, *, wait: float, claim: Claim) -> Iterator[None]:
         locked = time.monotonic()
         claim.waited = locked - began
         try:
-            yield
+            yield None if claim.problem else descriptor
         finally:
             if not claim.problem:
                 claim.held = time.monotonic() - locked
