@@ -104,6 +104,8 @@ def make(file: Path) -> None:
                 )
             database.execute("PRAGMA synchronous = FULL")
             database.executescript(_SCHEMA)
+            # into the file, which alone is published: a close that has no room for that leaves it in the log, and is mute
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with contextlib.suppress(FileExistsError):
             file.hardlink_to(temporary)
     finally:
@@ -172,6 +174,8 @@ def _primary_code(error: sqlite3.Error) -> int:
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code == sqlite3.SQLITE_READONLY_DIRECTORY:
         return sqlite3.SQLITE_CANTOPEN  # the log cannot be made in a closed folder, and readers need it too
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return sqlite3.SQLITE_FULL  # the index beside the log does not fit; SQLite calls that a disk I/O error
     return code & 0xFF
 
 

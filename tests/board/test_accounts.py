@@ -292,3 +292,35 @@ with LocalBoard.open(path) as board:
 sys.exit(42)
 """,
     )
+
+
+def test_however_little_space_there_is_a_new_board_is_whole_or_not_there() -> None:
+    """Also where the log still fits and what SQLite copies out of it when it closes does not: it says nothing then."""
+    in_a_mount(
+        "256k",
+        HEAD
+        + """
+def make():
+    LocalBoard.open(path, create=True).close()
+def free():
+    info = os.statvfs(place)
+    return info.f_bavail * info.f_frsize
+refused = made = 0
+for pages in range(60):
+    with open(place + "/filler", "wb") as filler:
+        filler.write(bytes(free() - pages * 4096))
+    words = told(make)
+    os.unlink(place + "/filler")
+    if words:
+        refused += 1
+        assert words == f"no space is left for the board {path}", (pages, words)
+        assert os.listdir(place) == [], (pages, os.listdir(place))
+    else:
+        made += 1
+        with LocalBoard.open(path) as board:
+            assert board.add("t") == "1", pages
+        os.unlink(path)
+assert refused > 10 and made > 10, (refused, made)
+sys.exit(42)
+""",
+    )
