@@ -160,6 +160,9 @@ class Ledger:
         self._db.close()
 
     def _failure(self, error: sqlite3.Error) -> StateError:
+        # SHMSIZE: the index beside the log does not fit, which SQLite calls a disk I/O error
+        if getattr(error, "sqlite_errorcode", 0) in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}:
+            return StateError(f"no space is left for the ledger {self.path}", hint="make room; what it has is safe")
         return StateError(f"the ledger {self.path} cannot be used: {error}")
 
     @contextlib.contextmanager

@@ -231,6 +231,7 @@ def test_a_full_disk_for_the_state(box: Box, when: str) -> None:
     fills(scene, scene.state)
     said = one_line(scene.gtrun("dispatch", "me", issue, check=1))
     assert scene.state in said, said
+    assert "no space" in said.lower(), said
     assert scene.units() == []
     assert scene.kinds(issue) == (["started", "finished"] if when == "after one" else [])
     scene.sh(f"rm {scene.state}/filler*")
@@ -246,7 +247,7 @@ def test_a_full_disk_for_the_board(box: Box) -> None:
     issue = scene.issue()
     fills(scene, folder)
     big = scene.box.run("gtrun", "board", "add", "--body-file", "-", "x", account="alice", stdin=b"x" * 60000, check=75)
-    assert folder in one_line(big)
+    assert one_line(big) == f"gtrun: no space is left for the board {folder}/board.db"
     scene.sh(f"rm {folder}/filler*")
     assert [one["issue"] for one in scene.asks("board", "list")["issues"]] == [issue]
     assert scene.issue() == "2"
