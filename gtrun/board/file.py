@@ -104,7 +104,7 @@ def make(file: Path) -> None:
                 )
             database.execute("PRAGMA synchronous = FULL")
             database.executescript(_SCHEMA)
-            # into the file, which alone is published: a close that has no room for that leaves it in the log, and is mute
+            # into the file, which alone is published: a close without room for that leaves it in the log, and is mute
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with contextlib.suppress(FileExistsError):
             file.hardlink_to(temporary)
