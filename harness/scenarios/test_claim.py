@@ -254,7 +254,7 @@ def test_nobody_inherits_the_lock(fleet: Box) -> None:
 
 
 def test_holder_is_killed_at_every_step(fleet: Box) -> None:
-    """The lock is free at once, and the next dispatcher sees the truth: 14 where the run goes on, else it starts."""
+    """The lock is soon free, and the next dispatcher sees the truth: 14 where the run goes on, else it starts."""
     prepare(fleet, [where.edit for where, _ in STEPS])
     root = root_of(fleet)
     for where, goes_on in STEPS:
@@ -265,6 +265,12 @@ def test_holder_is_killed_at_every_step(fleet: Box) -> None:
         where.wait_for(scene)
         assert not is_free(fleet), where.name
         fleet.signal(process, signal.SIGKILL)
+        process.wait(timeout=20)
+        if (
+            scene is not root
+        ):  # the worker has been asked for the start: until it has asked the manager, nobody may look
+            assert not is_free(fleet), where.name
+            where.open(scene)
         fleet.wait_for(f"{where.name}: a free lock", lambda: is_free(fleet))
         where.open(scene)
         assert answer(process).code in {-signal.SIGKILL, 128 + signal.SIGKILL}
@@ -438,7 +444,7 @@ def test_agent_without_a_bus(make_box: MakeBox) -> None:
     Scene(box, "alice").sh("systemctl --user stop 'task-*'")
 
 
-UNDER_LOCK = "            may_have_started = True\n            return run, start(fleet, agent, asked, run.unit)\n"
+UNDER_LOCK = "            may_have_started = True\n            return run, start(fleet, agent, asked, run.unit, lock)\n"
 REFUSES = '        there = f"{live[0].name} ({live[0].active}/{live[0].sub})"\n'
 MUTANTS = [
     Mutant(
@@ -457,7 +463,7 @@ MUTANTS = [
     ),
     Mutant(
         "lock released before the start",
-        [Edit("dispatch.py", UNDER_LOCK, UNDER_LOCK.replace("            ", "        "))],
+        [Edit("dispatch.py", UNDER_LOCK, UNDER_LOCK.replace("            ", "        ").replace("lock)", "None)"))],
         claims_meet,
         r"exit codes \{0: 2\}",
         setup=[BEFORE_START.edit],
