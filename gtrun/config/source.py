@@ -19,7 +19,8 @@ def load(environment: Mapping[str, str], explicit: Path | None) -> Fleet:
     """
     entry = _caller()
     board = str(_base(environment, "XDG_DATA_HOME", entry.pw_dir, ".local/share") / "gtrun/board/board.db")
-    lock = str(_base(environment, "XDG_STATE_HOME", entry.pw_dir, ".local/state") / "gtrun/claim.lock")
+    # in no folder of the environment: a timer and a shell, which differ in theirs, must meet at one lock
+    lock = str(Path(entry.pw_dir, ".local/state/gtrun/claim.lock"))
     path = find(environment, explicit)
     if path is None:
         return Fleet(

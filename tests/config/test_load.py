@@ -91,6 +91,11 @@ class TestWhichFile:
     def test_the_default_board_follows_xdg(self):
         assert load({"XDG_DATA_HOME": "/data"}, None).board.path == "/data/gtrun/board/board.db"
 
+    def test_two_environments_of_one_account_meet_at_one_lock(self):
+        """A timer has no XDG_STATE_HOME and a shell may: with a lock for each, two agents would get one issue."""
+        locks = {load({"XDG_STATE_HOME": state}, None).claim.lock for state in ("", "/state", "/other")}
+        assert locks == {load({}, None).claim.lock}
+
     def test_the_board_is_found_from_the_home_of_the_caller(self, home):
         write(home / ".config/gtrun/fleet.toml", '[board]\npath = "~/b/board.db"')
         assert load({}, None).board.path == f"{home}/b/board.db"
