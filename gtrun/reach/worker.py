@@ -76,13 +76,21 @@ class Worker:
         Raises ManagerSilent if the child does not answer.
         """
         ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(self._socket, [_TWIN], [theirs.fileno()])
-        if not select.select([self._socket], [], [], _TWIN_WAIT)[0]:
-            ours.close()
-            raise ManagerSilent("the process that forks workers did not answer")
-        _, (process, *_), _, _ = socket.recv_fds(self._socket, 1, 1)
-        return Worker(ours, process, is_ours=False)
+        processes: list[int] = []
+        try:
+            with theirs:
+                socket.send_fds(self._socket, [_TWIN], [theirs.fileno()])
+            if not select.select([self._socket], [], [], _TWIN_WAIT)[0]:
+                raise ManagerSilent("the process that forks workers did not answer")
+            _, processes, _, _ = socket.recv_fds(self._socket, 1, 1)
+        except ConnectionError:
+            pass  # as at its end
+        finally:
+            if not processes:
+                ours.close()
+        if not processes:
+            raise self._went_away()
+        return Worker(ours, processes[0], is_ours=False)
 
     def __enter__(self) -> typing.Self:
         return self
@@ -245,6 +253,8 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
             _become(account)
             _answer_all(connection.fileno(), connection.fileno(), Session(account), lender=connection)
         code = 0
+    except ConnectionError:
+        pass  # our parent hung up before it told us who we are
     except BaseException:  # noqa: BLE001 - a process's own boundary: a bug of ours, shown as the interpreter would
         sys.excepthook(*sys.exc_info())
     finally:

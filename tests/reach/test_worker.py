@@ -114,3 +114,21 @@ def test_a_wait_without_a_deadline_ends_with_the_parent(number, tmp_path):
             parent.send_signal(number)
             assert parent.wait(timeout=20) == -number
             assert is_gone(child)
+
+
+def test_a_child_that_was_killed_has_no_twin():
+    with workers.Worker.start() as worker:
+        signal.pidfd_send_signal(worker._process, signal.SIGKILL)
+        select.select([worker._process], [], [], 20)
+        with pytest.raises(ManagerSilent, match="went away"):
+            worker.twin()
+
+
+def test_a_parent_that_leaves_at_once_gets_no_traceback(capfd):
+    """The child is asked for a twin that nobody waits for."""
+    for _ in range(5):
+        with workers.Worker.start() as worker:
+            ours, theirs = socket.socketpair()  # the worker has neither, so that its twin hears of our end
+            with ours, theirs:
+                socket.send_fds(worker._socket, [workers._TWIN], [theirs.fileno()])
+    assert capfd.readouterr().err == ""
