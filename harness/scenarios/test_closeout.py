@@ -106,7 +106,7 @@ def settles(scene: Scene, issue: str, result: str) -> None:
     flushers = [scene.box.spawn("gtrun", "reconcile", account=scene.account) for _ in range(4)]
     said = [flusher.communicate(timeout=60) for flusher in flushers]
     assert [flusher.returncode for flusher in flushers] == [0] * 4, said
-    assert scene.gtrun("reconcile").out == "nothing is owed\n"
+    assert scene.gtrun("reconcile").out == "nothing is owed any more\n"
     assert scene.kinds(issue) == BOTH, f"markers are {scene.kinds(issue)}"
     assert scene.results(issue) == [result], f"results are {scene.results(issue)}"
     (told,) = records(scene, issue)
@@ -597,7 +597,7 @@ def damaged_records_hold_up_nobody(box: Box) -> None:
     (aside,) = record.parent.glob("*.corrupt-*")
     assert aside.read_bytes() == damaged
     assert scene.kinds(owing) == BOTH
-    assert scene.gtrun("reconcile").out == "nothing is owed\n"
+    assert scene.gtrun("reconcile").out == "nothing is owed any more\n"
     scene.box.run("systemctl", "--user", "stop", f"task-{live}.service", account=scene.account)
     scene.idle()
     scene.runs_shell("exit 0")
