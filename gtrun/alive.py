@@ -5,8 +5,17 @@ from pathlib import Path
 
 
 def _started(pid: int) -> str:
-    """Field 22 of proc(5)'s stat, in clock ticks since boot; the name before it may hold spaces and parentheses."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    """When a process began, in clock ticks since boot (field 22 of proc(5)'s stat). Raises ProcessLookupError.
+
+    The name in field 2 may hold spaces and parentheses. A zombie has ended.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        raise ProcessLookupError(pid) from None
+    if fields[0] == "Z":
+        raise ProcessLookupError(pid)
+    return fields[19]
 
 
 def _boot() -> str:
@@ -23,5 +32,5 @@ def is_running(name: str) -> bool:
     boot, pid, start = name.split(":")
     try:
         return boot == _boot() and _started(int(pid)) == start
-    except FileNotFoundError:
+    except ProcessLookupError:
         return False

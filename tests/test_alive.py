@@ -1,5 +1,6 @@
 """A process's name stays its own when its number is given to another."""
 
+import os
 import subprocess
 import sys
 
@@ -21,3 +22,12 @@ def test_a_number_alone_is_not_a_process():
     assert alive.is_running(f"{boot}:{pid}:{start}")
     assert not alive.is_running(f"{boot}:{pid}:{int(start) + 1}")
     assert not alive.is_running(f"00000000-0000-0000-0000-000000000000:{pid}:{start}")
+
+
+def test_a_zombie_has_ended():
+    with subprocess.Popen([sys.executable, "-c", SAY], stdin=-1, stdout=-1, text=True) as child:
+        name = child.stdout.readline().strip()
+        child.stdin.write("\n")
+        child.stdin.flush()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and nobody has reaped it
+        assert not alive.is_running(name)

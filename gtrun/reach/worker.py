@@ -61,9 +61,16 @@ class Worker:
 
     @classmethod
     def start(cls) -> typing.Self:
-        """Fork the child. It costs 1 ms, and the child starts to import the binding at once."""
-        ours, theirs = socket.socketpair()
-        child = os.fork()  # it never flushes what of ours is in a buffer
+        """Fork the child. It costs 1 ms, and the child starts to import the binding at once.
+
+        Raises GtrunError where the kernel has no process or descriptor for it.
+        """
+        try:
+            ours, theirs = socket.socketpair()
+            child = os.fork()  # it never flushes what of ours is in a buffer
+        except OSError as error:
+            hint = "look at the limits of this session: ulimit -a"
+            raise GtrunError(f"cannot make a process that talks to the manager: {error.strerror}", hint=hint) from None
         if child == 0:
             ours.close()
             _serve(theirs)

@@ -129,12 +129,14 @@ def invocation(bus: Bus, path: str) -> RunId | None:
 
 
 def occupant_of_run(bus: Bus, name: UnitName, run: RunId | None) -> UnitState | None:
-    """What occupies the name, if it is this run (any, for None). Raises BusError."""
+    """What occupies the name, if it is this run (any, for None). Raises BusError.
+
+    A unit without an invocation ID yet is a successor: the run that is known has had its ID since it began.
+    """
     state = occupant(bus, name)
     if state is None or run is None:
         return state
-    there = invocation(bus, state.path)
-    return state if there in {None, run} else None
+    return state if invocation(bus, state.path) == run else None
 
 
 def user_manager_is_down(uid: int) -> bool:
