@@ -20,6 +20,10 @@ def show(kind: str, found: list[Live], silent: list[Unreachable], *, as_json: bo
     heads = ("AGENT", "ISSUE", "UNIT", "STATE", "FOR", "RUN", "TITLE")
     rows = [_row(one) for one in found]
     table(heads, [*rows, *((one.agent.name, "-", "-", "unreachable", "-", "-", one.problem) for one in silent)])
+    for one in found:
+        if one.run.not_in_force:
+            limits = ", ".join(f"limits.{key}" for key in one.run.not_in_force)
+            say(f"not in force for {one.run.unit.state.name} on {one.agent.name}: {limits}")
     for hint in {one.hint for one in silent if one.hint}:
         say(f"hint: {hint}")
 
@@ -39,6 +43,7 @@ def _fields(one: Live) -> dict[str, object]:
         "title": record.resolved.issue.title if record else None,
         "begun_at": iso(record.begun_at) if record else None,
         "started_by_gtrun": record is not None,
+        "not_in_force": one.run.not_in_force,
     }
 
 

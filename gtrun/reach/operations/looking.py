@@ -17,7 +17,7 @@ from gtrun.reach.operations.starting import ToPrepare, prepare
 from gtrun.reach.route import this_installation
 from gtrun.state import record as records
 from gtrun.systemd import journal, transient, units
-from gtrun.systemd.bus import MANAGER, OBJECT, SLICE, BusError
+from gtrun.systemd.bus import MANAGER, OBJECT, SERVICE, SLICE, BusError
 from gtrun.systemd.units import Observed, UnitState
 
 _BOARD_WAIT = 5.0
@@ -45,10 +45,14 @@ def list_units(session: Session, arguments: Patterns) -> list[UnitState]:
 
 
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A live unit with what its record tells; `record` is None for a unit that gtrun did not start here."""
+    """A live unit with what its record tells; `record` is None for a unit that gtrun did not start here.
+
+    `not_in_force` are the limits that the kernel does not hold.
+    """
 
     unit: Observed
     record: Run | None
+    not_in_force: list[str] = []
 
 
 def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
@@ -64,8 +68,19 @@ def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
         record = _record_of(session, seen)
         if record is None and seen.run is None and units.occupant(session.bus, UnitName(seen.state.name)) is None:
             continue  # the same: systemd gives a unit that is gone the properties of one that never was
-        found.append(LiveRun(unit=seen, record=record))
+        found.append(LiveRun(unit=seen, record=record, not_in_force=_not_in_force(session, seen, record)))
     return found
+
+
+def _not_in_force(session: Session, seen: Observed, record: Run | None) -> list[str]:
+    limits = record.resolved.limits if record else Limits()
+    if limits == Limits():
+        return []
+    try:
+        cgroup = str(session.bus.get(seen.state.path, SERVICE, "ControlGroup", "s"))
+    except BusError:
+        cgroup = ""
+    return transient.limits_not_in_force(limits, cgroup) if cgroup else []  # none while it only waits for its start
 
 
 def _record_of(session: Session, seen: Observed) -> Run | None:
