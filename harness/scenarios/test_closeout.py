@@ -135,6 +135,29 @@ def test_board_is_locked_at_both_ends(box: Box) -> None:
     board_is_locked_at_both_ends(box)
 
 
+def board_is_gone_at_both_ends(box: Box) -> None:
+    """Nobody can ask whether this is still work, so the run proceeds, and its started marker says so when it comes."""
+    scene = Scene(box)
+    scene.runs_shell(SLEEPS)
+    issue = scene.issue()
+    folder = board_of(scene).rpartition("/")[0]
+    scene.sh(f"mv {folder} {folder}.away")
+    said = scene.gtrun("dispatch", "me", issue).err
+    assert said == f"gtrun: board guard failed open: there is no board {board_of(scene)}\n"
+    scene.appears(f"{scene.home}/ready-{issue}", timeout=20)
+    scene.gtrun("stop", issue)
+    assert result_on_disk(scene, issue) == "stopped"
+    scene.sh(f"mv {folder}.away {folder}")
+    settles(scene, issue, "stopped")
+    note = f"Note: whether this is still work could not be asked: there is no board {board_of(scene)}."
+    bodies = [comment["body"] for comment in scene.asks("board", "show", issue)["comments"]]
+    assert [note in body for body in bodies] == [True, False], f"comments are {bodies}"
+
+
+def test_board_is_gone_at_both_ends(box: Box) -> None:
+    board_is_gone_at_both_ends(box)
+
+
 def owed_start_is_posted_while_the_run_works(box: Box) -> None:
     """A started marker that met a locked board does not wait for the end of the run."""
     scene = Scene(box)

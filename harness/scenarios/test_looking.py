@@ -116,6 +116,9 @@ def test_logs_follows_a_run_to_its_end(box: Box) -> None:
     scene.idle()
     assert scene.gtrun("logs", issue).out == done.out
     assert scene.gtrun("logs", "-f", issue).out == done.out  # it has ended: nothing to wait for
+    theirs = scene.sh(f"journalctl --user -u task-{issue} -o cat").out.splitlines()
+    assert f"Started task-{issue}.service - me: issue {issue}: Mend the roof." in theirs, theirs
+    assert [line for line in theirs if line.startswith("line ")] == done.out.splitlines()[:-1], theirs
     assert scene.gtrun("logs", "-n", "2", issue).out == "line 8\nover\n"
     assert scene.gtrun("logs", "-n", "0", issue).out == ""
     box.run("pgrep", "-u", "alice", "journalctl", check=1)
@@ -235,11 +238,11 @@ KEYS = {
     "stop": "stopped failed",
     "doctor": "findings",
     "info": "version systemd python",
-    "reconcile": "lost resolved owing problems",
+    "reconcile": "lost resolved posted owing problems",
 }
 INNER_KEYS = {
-    ("ps", "runs"): "agent account rig unit active sub main_pid run issue title begun_at started_by_gtrun",
-    ("show", "attempts"): "at by agent unit outcome code reason run verdicts",
+    ("ps", "runs"): "agent account rig unit active sub main_pid run issue title begun_at started_by_gtrun not_in_force",
+    ("show", "attempts"): "at by agent unit outcome code reason run lock_waited lock_held verdicts",
     ("show", "runs"): "agent unit run begun_at ended_at ending markers_owed markers_posted",
     ("stop", "stopped"): "agent unit run result",
     ("doctor", "findings"): "subject what is_fine mend",

@@ -268,6 +268,23 @@ def test_dispatch_inside_a_run_skips_the_board_guard(box: Box) -> None:
     assert not scene.markers(issue)
 
 
+def test_dispatch_typed_by_an_agent_program(box: Box) -> None:
+    """What a run finds in its environment is what makes a dispatch inside it one that skips the board guard."""
+    scene = Scene(box)
+    script = "echo $GTRUN_AGENT $GTRUN_BACKEND $GTRUN_ISSUE $GTRUN_RUN >~/told; gtrun dispatch me 2 2>~/said; "
+    script += "echo $? >~/code"
+    scene.runs_shell(script, 'backend = "claude"\npath = ["/opt/gtrun/bin", "/usr/bin", "/bin"]')
+    outer, inner = scene.issue(), scene.issue()
+    scene.gtrun("board", "close", inner)
+    scene.gtrun("dispatch", "me", outer, "--wait")
+    scene.idle()
+    (run,) = scene.runs(outer)
+    assert scene.appears(f"{scene.home}/told") == f"me claude {outer} {run['run']}\n"
+    assert (scene.appears(f"{scene.home}/code"), scene.appears(f"{scene.home}/said")) == ("0\n", "")
+    assert scene.results(inner) == ["disposed"]
+    assert not scene.markers(inner)
+
+
 def test_program_in_the_home(box: Box) -> None:
     """It is found where the profile's path says, whatever the PATH of dispatcher and manager is."""
     scene = Scene(box)
