@@ -58,3 +58,9 @@ def test_every_document_is_listed_with_its_fields(kind):
             assert documents()[kind] <= set(re.findall(r"`([a-z_]+)`", cells[2]))
             return
     pytest.fail(f"no row for {kind}")
+
+
+def test_links_lead_somewhere():
+    for page in [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md")]:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
