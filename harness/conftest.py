@@ -38,8 +38,9 @@ def make_box(request: pytest.FixtureRequest) -> Iterator[MakeBox]:
 
         yield make
         if request.node.stash.get(PASSED, False):
+            expected = {marker.name for marker in request.node.iter_markers()}
             for made in boxes:
-                assert_clean(made, tracebacks=request.node.get_closest_marker("expects_traceback") is not None)
+                assert_clean(made, tracebacks="expects_traceback" in expected, opened="expects_fail_open" in expected)
 
 
 @pytest.fixture
@@ -48,8 +49,11 @@ def box(make_box: MakeBox) -> Box:
     return make_box()
 
 
-def assert_clean(box: Box, *, tracebacks: bool) -> None:
-    """Fail if gtrun left something behind or, unless those are expected, a traceback in the box's journal."""
+def assert_clean(box: Box, *, tracebacks: bool, opened: bool) -> None:
+    """Fail if gtrun left something behind or, unless that is expected, the journal has a traceback or a guard opened.
+
+    A guard that opens where no fault was injected lets two runs of an issue happen: our own load is no reason.
+    """
     left: list[str] = []
     try:
         box.wait_for("a clean box", lambda: not left_in(box, left), timeout=GRACE_SECONDS)
@@ -58,6 +62,9 @@ def assert_clean(box: Box, *, tracebacks: bool) -> None:
     text = box.journal("-o", "cat")
     if not tracebacks and "Traceback (most recent call last)" in text and OUR_FRAME.search(text):
         pytest.fail("gtrun left a traceback in the journal\n" + told(box), pytrace=False)
+    failed_open = box.journal("-o", "cat", "GTRUN_VERDICT=open")
+    if failed_open and not opened:
+        pytest.fail(f"a guard failed open that nobody expected to:\n{failed_open}", pytrace=False)
 
 
 def left_in(box: Box, left: list[str]) -> list[str]:

@@ -247,7 +247,7 @@ def test_leftovers_are_found() -> None:
         ):
             assert trace in found
         with pytest.raises(pytest.fail.Exception, match="left behind"):
-            assert_clean(box, tracebacks=False)
+            assert_clean(box, tracebacks=False, opened=False)
 
 
 def test_nothing_is_left_after_a_normal_end() -> None:

@@ -154,6 +154,7 @@ def board_is_gone_at_both_ends(box: Box) -> None:
     assert [note in body for body in bodies] == [True, False], f"comments are {bodies}"
 
 
+@pytest.mark.expects_fail_open
 def test_board_is_gone_at_both_ends(box: Box) -> None:
     board_is_gone_at_both_ends(box)
 
@@ -221,6 +222,7 @@ def board_disk_is_full(box: Box) -> None:
     settles(scene, issue, "stopped")
 
 
+@pytest.mark.expects_fail_open
 def test_board_disk_is_full(box: Box) -> None:
     board_disk_is_full(box)
 

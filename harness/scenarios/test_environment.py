@@ -60,6 +60,7 @@ def test_a_runtime_folder_that_is_none_counts_as_unset(box: Box, value: str) -> 
     scene.gtrun("stop", issue)
 
 
+@pytest.mark.expects_fail_open
 @pytest.mark.parametrize("where", ["/dev/full", ">(exec true)", "&-"])
 def test_what_nobody_can_read_changes_nothing(where: str, box: Box) -> None:
     """A warning on a standard error that is full, closed or without a reader: the run starts; a refusal keeps its code.

@@ -320,6 +320,7 @@ while True:
 """
 
 
+@pytest.mark.expects_fail_open
 def test_a_rig_that_takes_connections_and_never_answers(far: Box) -> None:
     """It costs its own deadline; the run on another rig starts, and it is said that the claim is open."""
     ops = on_another_box(far, "silent")
@@ -356,6 +357,7 @@ def stop_sshd(box: Box) -> str:
     return pids
 
 
+@pytest.mark.expects_fail_open
 @pytest.mark.parametrize("stop", [stop_manager, stop_sshd])
 def test_one_that_falls_silent_during_the_probe(far: Box, stop: object) -> None:
     """The deadline is its own: alice's run starts, and ^C ends another dispatch, with nothing left."""
