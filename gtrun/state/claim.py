@@ -9,7 +9,6 @@ killed, and until it has, nobody else may look.
 import contextlib
 import fcntl
 import os
-import select
 import signal
 import stat
 import time
@@ -31,6 +30,7 @@ class Claim(msgspec.Struct):
     problem: str = ""
 
 
+_AWAITED = frozenset({signal.SIGINT, signal.SIGCHLD})
 _LONGEST = 10**8
 """Seconds, about three years: a longer wait overflows what the kernel is told."""
 
@@ -82,24 +82,31 @@ def _lock(descriptor: int, wait: float) -> bool:
     """
     if _lock_at_once(descriptor):
         return True
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # ^C would leave the child between fork and try
+    # both are waited for where they cannot be missed: neither a ^C just before a select(2), nor one after the fork
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     try:
         child = os.fork()
         if child == 0:
             _wait_for_lock(descriptor, wait)
         try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            gone = os.pidfd_open(child)
-            try:
-                select.select([gone], [], [], wait)
-            finally:
-                os.close(gone)
+            _await_end(child, time.monotonic() + wait)
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return _lock_at_once(descriptor)  # whatever the child ended of: what it got is ours already
+
+
+def _await_end(child: int, deadline: float) -> None:
+    """Wait until a child has ended or the deadline is there; both signals are blocked. Raises KeyboardInterrupt."""
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        left = deadline - time.monotonic()
+        came = signal.sigtimedwait(_AWAITED, left) if left > 0 else None
+        if came is None:
+            return
+        if came.si_signo == signal.SIGINT:
+            raise KeyboardInterrupt
 
 
 def _lock_at_once(descriptor: int) -> bool:

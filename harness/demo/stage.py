@@ -160,6 +160,8 @@ class HereStage:
         config.parent.mkdir(parents=True)
         config.write_text(
             f"""\
+[claim]
+lock = "{self.folder}/claim.lock"
 [run]
 backend = "demo"
 command = ["{self.folder}/agent.py", "{self.folder}/nod"]
