@@ -22,10 +22,10 @@ def interrupt_on_hangup(descriptor: int) -> None:
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return
-    poll = select.poll()
-    poll.register(descriptor, 0)  # errors and hang-ups are always told
 
     def look(*_: object) -> None:
+        poll = select.poll()  # one for each look: a second signal may come during the first one's
+        poll.register(descriptor, 0)  # errors and hang-ups are always told
         if poll.poll(0):
             signal.signal(_SIGNAL, signal.SIG_IGN)  # once: what is done about it is not interrupted again
             raise KeyboardInterrupt

@@ -301,7 +301,11 @@ def _first(connection: socket.socket) -> tuple[socket.socket, bytes, bytes]:
             connection = socket.socket(fileno=descriptors[0])
             continue
         os.close(descriptors[0])
-        process = os.pidfd_open(child)
+        try:
+            process = os.pidfd_open(child)
+        except ProcessLookupError:  # it has ended already, as when the parent is gone
+            socket.send_fds(connection, [_TWIN], [])
+            continue
         socket.send_fds(connection, [_TWIN], [process])
         os.close(process)
 

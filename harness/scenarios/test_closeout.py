@@ -386,12 +386,15 @@ def lost_is_said_once(box: Box) -> None:
 
 def host_processes(box: Box, uid: int) -> list[int]:
     """The processes of an account's manager, by the host's numbers."""
-    found = []
-    for group in box.cgroup.rglob(f"user@{uid}.service"):
-        for procs in group.rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):  # a cgroup that goes away meanwhile
-                found += [int(pid) for pid in procs.read_text().split()]
-    return found
+    try:
+        return [
+            int(pid)
+            for group in box.cgroup.rglob(f"user@{uid}.service")
+            for procs in group.rglob("cgroup.procs")
+            for pid in procs.read_text().split()
+        ]
+    except OSError:
+        return host_processes(box, uid)  # a cgroup went away meanwhile: look again
 
 
 def test_lost_is_said_once(box: Box) -> None:
