@@ -23,6 +23,7 @@ from gtrun.runner.judge import Evidence, judge
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.record import Begun, Ended, Record
+from gtrun.systemd.transient import cgroup_folder
 from gtrun.systemd.units import Observed
 
 _USEC = 1_000_000
@@ -142,8 +143,6 @@ def _unit_cgroup() -> Path | None:
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             if line.startswith("0::/"):
-                for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
-                    folder = Path(root + line.removeprefix("0::"))
-                    if (folder / "cgroup.procs").exists():
-                        return folder.parent if folder.name == ".control" else folder
+                folder = cgroup_folder(line.removeprefix("0::"))
+                return folder.parent if folder.name == ".control" else folder
     return None

@@ -15,8 +15,3 @@ _NAMES = {
 def said(status: int) -> str:
     """`203/EXEC`, as systemctl writes it; a status that is not systemd's own stays a number."""
     return f"{status}/{_NAMES[status]}" if status in _NAMES else str(status)
-
-
-def is_systemds(status: int) -> bool:
-    """Whether systemd may have exited so in place of the command."""
-    return status in _NAMES

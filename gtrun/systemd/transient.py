@@ -104,7 +104,7 @@ def limits_not_in_force(limits: Limits, cgroup: str) -> list[str]:
 
     A controller that is not delegated to the user manager has no file there (systemd.resource-control(5)).
     """
-    folder = _cgroup_folder(cgroup)
+    folder = cgroup_folder(cgroup)
     wanted = {
         "memory_max": ("memory.max", _whole_pages(limits.memory_max)),
         "memory_high": ("memory.high", _whole_pages(limits.memory_high)),
@@ -122,7 +122,7 @@ def limits_not_in_force(limits: Limits, cgroup: str) -> list[str]:
 def delegated_controllers(cgroup: str) -> list[str]:
     """The controllers that the kernel offers below a cgroup; empty where it cannot be read."""
     try:
-        return (_cgroup_folder(cgroup) / "cgroup.controllers").read_text().split()
+        return (cgroup_folder(cgroup) / "cgroup.controllers").read_text().split()
     except OSError:
         return []
 
@@ -130,7 +130,7 @@ def delegated_controllers(cgroup: str) -> list[str]:
 def groups_of_manager(cgroup: str) -> set[int] | None:
     """The group IDs of the manager whose root slice this is, which its units inherit; None if not to be seen."""
     try:
-        for pid in (_cgroup_folder(cgroup) / "init.scope/cgroup.procs").read_text().split():
+        for pid in (cgroup_folder(cgroup) / "init.scope/cgroup.procs").read_text().split():
             status = Path("/proc", pid, "status").read_text()
             fields = dict(line.split(":", 1) for line in status.splitlines())
             if fields["Name"].strip() == "systemd":
@@ -140,7 +140,8 @@ def groups_of_manager(cgroup: str) -> set[int] | None:
     return None
 
 
-def _cgroup_folder(cgroup: str) -> Path:
+def cgroup_folder(cgroup: str) -> Path:
+    """Where the kernel shows a cgroup: cgroup2 is mounted by itself, or beside the old controllers."""
     unified = Path("/sys/fs/cgroup")
     root = unified if (unified / "cgroup.controllers").exists() else unified / "unified"
     return root / cgroup.lstrip("/")
