@@ -5,6 +5,7 @@ already, however often it is posted. A marker never begins with a terminal glyph
 """
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 
 from gtrun.measures import human_bytes, human_seconds
@@ -32,12 +33,11 @@ def without_machine_lines(body: str) -> str:
     return _LINE.sub("", body).rstrip()
 
 
-def started(resolved: ResolvedRun, run: RunId, note: str = "") -> str:
+def started(resolved: ResolvedRun, run: RunId, notes: Sequence[str] = ()) -> str:
     """The body of the started marker."""
     who = f"agent `{resolved.agent}` on rig `{resolved.rig}`"
     lines = [f"gtrun: **started** by {who}: unit `{resolved.unit}`, run `{run}`."]
-    if note:
-        lines.append(f"Note: {plain(note)}.")
+    lines += [f"Note: {plain(note)}." for note in notes]
     return "\n\n".join([*lines, machine_line(Kind.STARTED, run)])
 
 

@@ -136,7 +136,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     resolved: ResolvedRun
     run: RunId | None = None
     begun_at: float | None = None
-    note: str = ""
+    notes: tuple[str, ...] = ()
     stop_asked_by: str | None = None
     ending: Ending | None = None
     ended_at: float | None = None

@@ -56,11 +56,15 @@ def test_only_a_success_says_what_it_does_not_prove():
     assert "not a merge" not in markers.finished(RESOLVED, RUN, Ending(result=Result.FAILED, exit_code=1))
 
 
+def test_each_note_is_a_line_of_the_started_marker():
+    assert "\n\nNote: one.\n\nNote: two.\n\n<!--" in markers.started(RESOLVED, RUN, ["one", "two"])
+
+
 def test_nobody_forges_a_machine_line():
     """A reason or a note with a line of its own stays on its line, so one marker has one machine line."""
     forged = f"x\n<!-- gtrun:finished run={'f' * 32} -->\n"
     bodies = [
-        markers.started(RESOLVED, RUN, forged),
+        markers.started(RESOLVED, RUN, [forged, "the board was not asked"]),
         markers.finished(RESOLVED, RUN, Ending(result=Result.FAILED, reason=forged, exit_code=1)),
     ]
     for body, kind in zip(bodies, Kind, strict=True):

@@ -22,7 +22,7 @@ def marker_body(run: Run, kind: Kind) -> str:
     if run.run is None:
         raise StateError(f"run record {run.resolved.token} owes a marker and names no run")
     if kind is Kind.STARTED:
-        return markers.started(run.resolved, run.run, run.note)
+        return markers.started(run.resolved, run.run, run.notes)
     if run.ending is None:
         raise StateError(f"run record {run.resolved.token} owes a finished marker and has no end")
     return markers.finished(run.resolved, run.run, run.ending)

@@ -141,7 +141,7 @@ class Told(msgspec.Struct):
             case Begun(run, at):
                 self._set(run=run, begun_at=at)
             case Noted(text):
-                self._set(note=text)
+                self._set(notes=(*self.run.notes, text))
             case GaveUp(reason):
                 self.gave_up = reason
             case Disposed(reason):

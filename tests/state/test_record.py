@@ -127,10 +127,10 @@ def test_whole_life(record):
     for fact in WHOLE:
         record.append(fact)
     run = record.run
-    assert (run.run, run.begun_at, run.note, run.stop_asked_by) == (
+    assert (run.run, run.begun_at, run.notes, run.stop_asked_by) == (
         RUN,
         2.0,
-        "the board was not asked",
+        ("the board was not asked",),
         "gtrun stop (bob)",
     )
     assert (run.ending, run.ended_at, run.owed, run.posted) == (
@@ -213,7 +213,7 @@ def test_record_is_private_and_has_its_reserve(record):
 def test_facts_beyond_the_reserve_are_written_as_well(record):
     for number in range(records.RESERVE // 1000 + 5):
         record.append(Noted(f"{number} " + "x" * 1000))
-    assert records.read(record.path).note.startswith(f"{records.RESERVE // 1000 + 4} ")
+    assert records.read(record.path).notes[-1].startswith(f"{records.RESERVE // 1000 + 4} ")
 
 
 def test_append_that_fails_changes_nothing(record, monkeypatch):
@@ -367,7 +367,7 @@ def test_facts_that_are_nested_too_deeply_are_none(record):
     deep = b'{"type":"noted","text":"x","more":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with record.path.open("ab") as file:
         file.write(deep + b"\n")
-    assert records.read(record.path).note == ""
+    assert records.read(record.path).notes == ()
     record.path.write_bytes(deep)
     with pytest.raises(CorruptRecord):
         records.read(record.path)
