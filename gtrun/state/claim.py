@@ -44,23 +44,46 @@ def taken(path: Path, *, wait: float, claim: Claim) -> Iterator[int | None]:
     """
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
+        descriptor = None
         try:
-            descriptor = _open(path)
-            stack.callback(os.close, descriptor)
-            if not _lock(descriptor, min(wait, _LONGEST)):
-                claim.problem = f"the claim lock {path} was not to be had within {wait:g} s"
-            elif not os.path.samestat(os.fstat(descriptor), path.lstat()):
-                claim.problem = f"the claim lock {path} was replaced while it was waited for"
+            descriptor = _locked(path, began + min(wait, _LONGEST))
         except (OSError, StateError) as error:
             why = describe(error) if isinstance(error, OSError) else error
             claim.problem = f"the claim lock {path} is not to be had: {why}"
+        if descriptor is not None:
+            stack.callback(os.close, descriptor)
+        elif not claim.problem:
+            claim.problem = f"the claim lock {path} was not to be had within {wait:g} s"
         locked = time.monotonic()
         claim.waited = locked - began
         try:
-            yield None if claim.problem else descriptor
+            yield descriptor
         finally:
             if not claim.problem:
                 claim.held = time.monotonic() - locked
+
+
+def _locked(path: Path, deadline: float) -> int | None:
+    """The lock's descriptor; None if somebody else held it until the deadline. Raises OSError, StateError.
+
+    The lock is the file, and others come by its name: what is not under that name any more once it has been waited for
+    keeps nobody out, and the one that is there now is waited for instead.
+    """
+    while True:
+        descriptor = _open(path)
+        try:
+            if not _lock(descriptor, deadline - time.monotonic()):
+                break
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                    kept, descriptor = descriptor, -1
+                    return kept
+            if time.monotonic() >= deadline:
+                break
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+    return None
 
 
 def _open(path: Path) -> int:
@@ -75,13 +98,15 @@ def _open(path: Path) -> int:
 
 
 def _lock(descriptor: int, wait: float) -> bool:
-    """Take the lock; False if somebody else held it all the while.
+    """Take the lock; False if somebody else held it for so many seconds.
 
     flock(2) has no deadline, so the wait is a child's: the lock belongs to the open file, which both share, and it
     stays with the parent when the child has got it and is gone. A deadline or ^C ends the child. Raises OSError.
     """
     if _lock_at_once(descriptor):
         return True
+    if wait <= 0:
+        return False
     # both are waited for where they cannot be missed: neither a ^C just before a select(2), nor one after the fork
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     try:

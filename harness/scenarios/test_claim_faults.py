@@ -102,13 +102,17 @@ def is_at_lock(box: Box, process: subprocess.Popen[bytes], agent: str = "bob") -
 
     It waits in a child, so two have the file open. /proc/locks does not tell: it hides who waits for a dead holder.
     """
-    opened = f"readlink /proc/$p/fd/* 2>/dev/null | grep -qx {LOCK} && echo"
-    count = f"for p in $(pgrep -u root -f 'gtrun dispatch {agent}'); do {opened}; done | wc -l"
+    box.wait_for(
+        "the lock",
+        lambda: process.poll() is not None or is_opened(box, f"gtrun dispatch {agent}", LOCK) > 1,
+        timeout=30,
+    )
 
-    def waits() -> bool:
-        return int(box.run("bash", "-c", count).out) > 1
 
-    box.wait_for("the lock", lambda: process.poll() is not None or waits(), timeout=30)
+def is_opened(box: Box, command: str, path: str) -> int:
+    """How many of root's processes of that command line have a file open."""
+    opened = f"readlink /proc/$p/fd/* 2>/dev/null | grep -qx {path} && echo"
+    return int(box.run("bash", "-c", f"for p in $(pgrep -u root -f '{command}'); do {opened}; done | wc -l").out)
 
 
 def manager_of(box: Box, account: str) -> int:
@@ -311,6 +315,32 @@ def dispatcher_is_interrupted(box: Box) -> None:
     root.gtrun("reconcile")
 
 
+def lock_file_is_replaced(box: Box) -> None:
+    """The file that is waited for is not the lock any more: whoever gets it waits for the one in its place."""
+    root = set_up(box)
+    issue = root.issue()
+    BEFORE_START.close(root)
+    gone = box.spawn("gtrun", "dispatch", "alice", issue)
+    BEFORE_START.wait_for(root)
+    waits = box.spawn("gtrun", "dispatch", "bob", issue)
+    is_at_lock(box, waits)
+    box.run("mv", LOCK, f"{LOCK}.old")
+    comes = box.spawn("gtrun", "dispatch", "alice", issue)
+    BEFORE_START.wait_for(root, 2)
+    box.signal(gone, signal.SIGKILL)
+    answer(gone)
+    box.wait_for(
+        "the other file at the waiting one",
+        lambda: len(BEFORE_START.held(root)) == 3 or is_opened(box, "gtrun dispatch bob", LOCK) > 0,
+        timeout=20,
+    )
+    BEFORE_START.open(root)
+    answers = answer(comes), answer(waits)
+    assert_one(root, issue, str([done.code for done in answers]))
+    assert [(done.code, "failed open" in done.err) for done in answers] == [(0, False), (14, False)]
+    root.gtrun("reconcile")
+
+
 def manager_reloads_and_reexecutes(box: Box) -> None:
     """A manager that reads its units anew, or is replaced by a new one of itself, knows its runs before and after."""
     root = set_up(box)
@@ -417,6 +447,7 @@ NO_FAULTS: tuple[Play, ...] = (
     dispatcher_is_killed,
     worker_is_killed,
     dispatcher_is_interrupted,
+    lock_file_is_replaced,
     manager_reloads_and_reexecutes,
     manager_is_killed,
     run_is_killed_and_closes_out_slowly,
@@ -448,6 +479,14 @@ MUTANTS = [
         [Edit("dispatch.py", "asked, run.unit, lock)", "asked, run.unit, None)")],
         dispatcher_is_killed,
         r"live on \['alice', 'bob'\]: killed at asks-manager; then exit code 0",
+        setup=SETUP,
+        boot=boot,
+    ),
+    Mutant(
+        "the lock is whatever was locked",
+        [Edit("state/claim.py", "if os.path.samestat(os.fstat(descriptor), path.lstat()):", "if True:")],
+        lock_file_is_replaced,
+        r"live on \['alice', 'bob'\]: \[0, 0\]",
         setup=SETUP,
         boot=boot,
     ),

@@ -278,18 +278,37 @@ def test_somebody_elses_folder_is_not_used(path, tmp_path):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_file_that_was_replaced_meanwhile_is_another_lock(path, monkeypatch):
+def replaces(path, monkeypatch, *, times):
+    """The file goes away, or another one comes in its place, whenever somebody is about to wait for the lock."""
+
     def replaced(descriptor, wait):
-        path.unlink()
-        path.touch(mode=0o600)
+        if done[0] < times:
+            path.unlink()
+            if done[0] % 2:
+                path.touch(mode=0o600)
+            done[0] += 1
         return lock(descriptor, wait)
 
-    lock = claim._lock
+    done, lock = [0], claim._lock
     monkeypatch.setattr(claim, "_lock", replaced)
-    told = take(path)
-    assert told.problem == f"the claim lock {path} was replaced while it was waited for"
-    monkeypatch.undo()
-    assert take(path).problem == ""
+    return done
+
+
+def test_a_file_that_was_replaced_meanwhile_is_another_lock(path, monkeypatch):
+    done = replaces(path, monkeypatch, times=4)
+    told = Claim()
+    with taken(path, wait=LIMIT, claim=told) as descriptor:
+        assert os.path.samestat(os.fstat(descriptor), path.stat())
+        assert not is_free(path)
+        assert len([file for file in opened_by(os.getpid()) if file.name.startswith(path.name)]) == 1
+    assert (told.problem, done) == ("", [4])
+
+
+def test_a_file_that_is_replaced_without_end_is_given_up(path, monkeypatch):
+    replaces(path, monkeypatch, times=float("inf"))
+    told = take(path, wait=0.2)
+    assert told.problem == f"the claim lock {path} was not to be had within 0.2 s"
+    assert 0.2 <= told.waited < LIMIT
 
 
 def opened_by(pid):
