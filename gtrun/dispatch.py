@@ -93,6 +93,10 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             ) from None
         except GtrunError as error:
             what = "refused" if isinstance(error, Refused) else "failed"
+            if what == "failed":
+                _log_failure(attempt, error)
+            elif not any(verdict == "refuse" for _, verdict, _ in verdicts):
+                verdicts.append(("duplicate", "refuse", error.message))  # it was the manager that met the live unit
             outcome = partial(ledger.decide, run.token, what, code=error.code, reason=error.message)
             _record(partial(outcome, claim=claim, verdicts=verdicts), say)
             raise
@@ -168,6 +172,15 @@ def _log(attempt: Attempt, verdicts: Verdicts) -> None:
             GTRUN_GUARD=guard, GTRUN_VERDICT=verdict, GTRUN_ISSUE=attempt.issue, GTRUN_AGENT=attempt.agent,
             GTRUN_ATTEMPT=attempt.token,
         )  # fmt: skip
+
+
+def _log_failure(attempt: Attempt, error: GtrunError) -> None:
+    """A launch that failed, in the journal as well."""
+    entry.write(
+        f"issue {attempt.issue} was not started on {attempt.agent}: {error.message}",
+        GTRUN_OUTCOME="failed", GTRUN_CODE=str(int(error.code)), GTRUN_ISSUE=attempt.issue, GTRUN_AGENT=attempt.agent,
+        GTRUN_ATTEMPT=attempt.token,
+    )  # fmt: skip
 
 
 def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepared:

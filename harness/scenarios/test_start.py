@@ -61,6 +61,10 @@ def twenty_at_once(box: Box) -> None:
     assert scene.units() == [f"task-{issue}.service"], f"units are {scene.units()}"
     outcomes = Counter(attempt["outcome"] for attempt in scene.asks("show", issue)["attempts"])
     assert outcomes == {"started": 1, "refused": 19}, f"outcomes {dict(outcomes)}"
+    # it was the manager that refused them, and that is counted like what a guard refuses
+    refused = box.journal("-o", "cat", "GTRUN_GUARD=duplicate", "GTRUN_VERDICT=refuse", f"GTRUN_ISSUE={issue}")
+    entry = rf"duplicate guard refused: task-{issue}\.service is already live on me \(\w+/[\w-]+\)"
+    assert len(re.findall(f"^{entry}$", refused, re.MULTILINE)) == 19, refused
     scene.gtrun("stop", issue)
     assert not scene.open_records(), f"records left open: {scene.open_records()}"
     assert scene.kinds(issue) == ["started", "finished"]
@@ -154,7 +158,10 @@ def absent_program_is_refused(box: Box) -> None:
     done = scene.gtrun("dispatch", "me", issue, check=None)
     assert done.code == 1, f"exit code {done.code}: {done.err}"
     assert f"looked in {scene.home}/.local/bin, /usr/local/bin, /usr/bin, /bin" in done.err
-    assert [(outcome, code) for outcome, code, _ in scene.attempts(issue)] == [("failed", 1)]
+    ((outcome, code, reason),) = scene.attempts(issue)
+    assert (outcome, code) == ("failed", 1)
+    journal = box.journal("-o", "cat", "GTRUN_OUTCOME=failed", "GTRUN_CODE=1", f"GTRUN_ISSUE={issue}")
+    assert journal == f"issue {issue} was not started on me: {reason}\n"
     assert not scene.runs(issue)
     assert not scene.open_records()
     assert not scene.markers(issue)
