@@ -1,22 +1,24 @@
 """Asking a manager behind ssh with nothing of ours running there: its bus comes through systemd-stdio-bridge(1).
 
-For the probe of the other agents, of which there may be many. Whatever keeps it from coming about, but for a connection
-that is to be made again, leaves the question to `gtrun worker` there: that one skips what a shell's start-up files
-print, needs no bridge, and can tell what is wrong.
+For the probe of the other agents, of which there may be many. Where ssh gets there and the bus does not come through,
+the question is left to `gtrun worker` there: that one skips what a shell's start-up files print, needs no bridge, and
+can tell what is wrong. Where ssh does not get there, no other connection would.
 """
 
 import os
-import random
+import re
 import signal
 import socket
-import time
-from itertools import count
+from collections.abc import Sequence
 
 from gtrun.errors import GtrunError
-from gtrun.reach.far import errors_file, is_dropped, one_of_few, pause_after, said, wait_apart
+from gtrun.reach.far import SSH_FAILED, connect, errors_file, is_dropped, raise_explained, said
 from gtrun.reach.operations import Session
-from gtrun.reach.route import ONE_TRY, PATIENCE, Far
+from gtrun.reach.route import ONE_TRY, Far
 from gtrun.systemd.bus import Bus
+
+# ssh's last line where it has no connection: ssh: connect to host …, ssh: Could not resolve …, or a silent sshd
+_NO_CONNECTION = re.compile(r"ssh: |Connection to \S+ port [0-9]+ timed out")
 
 
 class BridgedSession(Session):
@@ -29,26 +31,25 @@ class BridgedSession(Session):
 
 
 def bridged(parent: socket.socket, far: Far) -> BridgedSession | None:
-    """The far manager's bus; None if it does not come through. Raises HungUp."""
-    if far.bridge is None:
+    """The far manager's bus; None if it does not come through. Raises NoManager if ssh does not get there, HungUp."""
+    argv = far.bridge
+    return None if argv is None else connect(far, parent, lambda _: _try(far, argv))
+
+
+def _try(far: Far, argv: Sequence[str]) -> BridgedSession | None:
+    errors = errors_file()
+    try:
+        return BridgedSession(_open(argv, errors))
+    except GtrunError:
+        last = said(errors)
+        if is_dropped(last) or _NO_CONNECTION.match(last):
+            raise_explained(far, SSH_FAILED, last)
         return None
-    deadline = time.monotonic() + PATIENCE
-    for tried in count(1):
-        errors = errors_file()
-        try:
-            with one_of_few(far):
-                return BridgedSession(_open(far.bridge, errors))
-        except GtrunError:
-            pause = pause_after(tried, random.random())  # noqa: S311 - apart is all that they have to be
-            if not is_dropped(said(errors)) or time.monotonic() + pause >= deadline:
-                return None
-        finally:
-            os.close(errors)
-        wait_apart(parent, pause)
-    raise AssertionError
+    finally:
+        os.close(errors)
 
 
-def _open(argv: list[str], errors: int) -> Bus:
+def _open(argv: Sequence[str], errors: int) -> Bus:
     """Whoever waits here cannot be interrupted: the process is ended, and ssh with it. Raises BusError."""
     stderr = os.dup(2)
     os.dup2(errors, 2)

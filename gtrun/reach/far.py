@@ -15,10 +15,10 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ from gtrun.reach import frames
 from gtrun.reach.frames import Failure, Reply
 from gtrun.reach.route import LOCALHOST, ONE_TRY, PATIENCE, Far
 from gtrun.text import plain, shorten
+
+C = TypeVar("C")
 
 PROTOCOL = 1
 GREETING = b"gtrun-worker %d" % PROTOCOL
@@ -55,18 +57,21 @@ class HungUp(Exception):
     """Our parent is gone, or wants no answer any more."""
 
 
-def pass_on(parent: socket.socket, far: Far) -> None:
-    """Answer every request of the parent's with what the far end answers, until one of them hangs up."""
+def pass_on(parent: socket.socket, far: Far, failure: GtrunError | None = None) -> None:
+    """Answer every request of the parent's with what the far end answers, until one of them hangs up.
+
+    `failure` is known already to keep a connection from coming about.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # we want to know how ssh ended
     link: Link | None = None
-    failure: GtrunError | None = None
     try:
-        try:
-            link = connect(far, parent, deadline=time.monotonic() + PATIENCE)
-        except GtrunError as error:
-            failure = error
-        else:
-            frames.note_connected(parent.fileno())
+        if failure is None:
+            try:
+                link = connect(far, parent, lambda until: Link(far, parent, until))
+            except GtrunError as error:
+                failure = error
+            else:
+                frames.note_connected(parent.fileno())
         while (request := frames.read(parent.fileno())) is not None:
             reply = None
             if link is not None and failure is None:
@@ -85,12 +90,16 @@ def pass_on(parent: socket.socket, far: Far) -> None:
             link.close()
 
 
-def connect(far: Far, parent: socket.socket, *, deadline: float) -> "Link":
-    """A connection to the far end. Raises NoManager with what is in the way and how to mend it."""
+def connect(far: Far, parent: socket.socket, make: Callable[[float], C]) -> C:
+    """A connection to the far end; `make` makes one until an instant of time.monotonic(), if need be several times.
+
+    Raises NoManager with what is in the way and how to mend it, HungUp.
+    """
+    deadline = time.monotonic() + PATIENCE
     for tried in count(1):
         try:
             with one_of_few(far):
-                return Link(far, parent, min(deadline, time.monotonic() + ONE_TRY))
+                return make(min(deadline, time.monotonic() + ONE_TRY))
         except ConnectionDropped as error:
             pause = pause_after(tried, random.random())  # noqa: S311 - apart is all that they have to be
             if tried >= error.tries or time.monotonic() + pause >= deadline:

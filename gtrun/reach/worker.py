@@ -272,7 +272,7 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
 def _serve_far(connection: socket.socket, far: Far, *, units_only: bool) -> None:
     from gtrun.reach.far import HungUp, pass_on  # noqa: PLC0415 - it starts programs, which few need
 
-    session = None
+    session, failure = None, None
     if units_only:
         from gtrun.reach.bridge import bridged  # noqa: PLC0415
 
@@ -280,8 +280,10 @@ def _serve_far(connection: socket.socket, far: Far, *, units_only: bool) -> None
             session = bridged(connection, far)
         except HungUp:
             return
+        except GtrunError as error:
+            failure = error
     if session is None:
-        pass_on(connection, far)
+        pass_on(connection, far, failure)
     else:
         with contextlib.suppress(ConnectionError):  # nobody waits any more: the next read says so
             frames.note_connected(connection.fileno())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 
 import pytest
 
+from gtrun.reach.route import PATIENCE
 from harness.barrier import Barrier
 from harness.box import Box, Completed
 from harness.conftest import MakeBox
@@ -342,6 +344,21 @@ def test_a_rig_that_takes_connections_and_never_answers(far: Box) -> None:
     ops.gtrun("stop", "--agent", "alice")
 
 
+@pytest.mark.expects_fail_open
+def test_a_rig_where_nobody_listens(far: Box) -> None:
+    """Its sshd is down: that costs a moment in which it may be restarting, not the patience for one that is busy."""
+    ops = on_another_box(far, "down")
+    far.write("/home/ops/.ssh/config", "Host down\n HostName 127.0.0.3\n Port 2223\n", owner="ops", mode=0o600)
+    began = time.monotonic()
+    done = ops.gtrun("dispatch", "alice", ops.issue(), check=None)
+    assert done.code == 0, f"exit code {done.code}: {done.err}"
+    refused = "claim guard failed open: not every agent could be asked: bob: bob@down cannot be reached: "
+    assert refused in done.err, done.err
+    assert "Connection refused" in done.err, done.err
+    assert time.monotonic() - began < PATIENCE / 2
+    ops.gtrun("stop", "--agent", "alice")
+
+
 def stop_manager(box: Box) -> str:
     """Bob's manager answers nothing any more; gives its pid."""
     pid = box.run("pgrep", "-u", "bob", "-x", "systemd").out.strip()
@@ -529,7 +546,7 @@ MUTANTS = [
                 "                    try:\n"
                 "                        reply = link.exchange(request)\n"
                 "                    except GtrunError:\n"
-                "                        link = connect(far, parent, deadline=time.monotonic() + PATIENCE)\n"
+                "                        link = connect(far, parent, lambda until: Link(far, parent, until))\n"
                 "                        reply = link.exchange(request)\n"
                 "                except GtrunError as error:\n",
             )
