@@ -40,7 +40,8 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
     def arguments(agent: Agent) -> at_agent.ToExamine:
         issue = Issue(key=IssueKey("1"), title="doctor")
         run = resolved(fleet, agent, Token("0" * 32), issue, by=caller.name) if agent.run.command else None
-        return at_agent.ToExamine(fleet.board.path if board.is_fine else None, run, agent.run.prompt)
+        is_there = board.is_fine and not _is_missing(fleet.board.path)
+        return at_agent.ToExamine(fleet.board.path if is_there else None, run, agent.run.prompt)
 
     for answer in survey(fleet.agents.values(), fleet, caller, at_agent.examine, arguments):
         yield from _of_agent(fleet, answer.agent)
@@ -51,9 +52,20 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
                 yield Finding(answer.agent.name, found.what, found.is_fine, found.mend)
 
 
+def _is_missing(path: str | Path) -> bool:
+    """Whether there is nothing; False where this account may not look."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _shared(folder: Path) -> Iterator[Finding]:
     """A board that several accounts write lies in a folder of their group's; a sticky one breaks it."""
-    if not folder.exists():
+    if _is_missing(folder):
         return
     info = folder.stat()
     if info.st_mode & (stat.S_ISGID | stat.S_IWGRP | stat.S_ISVTX) != stat.S_ISGID | stat.S_IWGRP:
@@ -64,7 +76,7 @@ def _shared(folder: Path) -> Iterator[Finding]:
 
 def _board(path: str) -> Finding:
     """That there is no board yet is no fault: the first issue makes it."""
-    if not os.path.lexists(path):
+    if _is_missing(path):
         return Finding("board", f"there is none yet at {path}: the first `gtrun board add` makes it", is_fine=True)
     try:
         with LocalBoard.open(path):

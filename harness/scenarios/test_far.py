@@ -121,6 +121,17 @@ def test_looking_goes_there(ops: Scene) -> None:
     assert done.err == "gtrun: it has ended: failed, exit code 5\n"
 
 
+def test_doctor_tells_who_does_not_reach_the_board(ops: Scene) -> None:
+    """It lies in a folder of ops's own, where nobody else may even look."""
+    config = f"{ops.home}/.config/gtrun/fleet.toml"
+    ops.box.replace(config, f"{BOARD}/board.db", f"{ops.home}/board/board.db")
+    ops.issue()
+    bad = {one["subject"]: one["what"] for one in ops.asks("doctor", check=1)["findings"] if not one["is_fine"]}
+    for agent in ("alice", "bob"):
+        assert bad[agent].startswith(f"the board {ops.home}/board/board.db cannot be used: Permission denied"), bad
+        assert bad[agent].endswith(": what its runs have to say stays owed"), bad
+
+
 def test_logs_of_a_far_run(far: Box) -> None:
     """What a run printed, also its last words, also while it prints; -f ends with the run."""
     nasty = r"a$HOME %h \033[31m; `id`"

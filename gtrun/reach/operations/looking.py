@@ -238,7 +238,7 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
     else:
         mend = "install gtrun under a plain path that every agent account can read, such as /opt/gtrun"
         found.append(Found(f"its units cannot execute {command[0]}", is_fine=False, mend=mend))
-    if arguments.board is not None and Path(arguments.board).exists():
+    if arguments.board is not None:
         found.append(_board(arguments.board))
     if arguments.run is not None:
         found.append(_program(session, arguments.run, arguments.prompt_path))
@@ -252,11 +252,14 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
 
 
 def _board(path: str) -> Found:
+    """Whoever dispatches has this board."""
     try:
         with LocalBoard.open(path, wait=_BOARD_WAIT):
             writable = os.access(path, os.W_OK)
     except BoardUnavailable as error:
-        return Found(error.message, is_fine=False, mend=error.hint)
+        what = f"{error.message}: what its runs have to say stays owed"
+        mend = f"let {path} be reached and written by the account; a local board is for agents of its own box"
+        return Found(what, is_fine=False, mend=mend)
     mend = "" if writable else f"put the account into the group of {path}, then restart its manager"
     return Found(f"it can {'write' if writable else 'only read'} the board", writable, mend)
 
