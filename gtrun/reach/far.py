@@ -8,6 +8,7 @@ that came about never is, since it may have happened.
 import contextlib
 import fcntl
 import os
+import pwd
 import random
 import re
 import resource
@@ -293,8 +294,10 @@ _HINTS = (
     ("HOST IDENTIFICATION HAS CHANGED", "somebody may be in between; if the host was made anew: ssh-keygen -R {host}"),
     ("Host key verification failed", "connect once by hand and compare the host's key: {by_hand}"),
     ("Could not resolve hostname", "correct `host` of the rig, or give it a Host entry in ~/.ssh/config"),
-    ("password is required", "allow it without one: {caller} ALL=({name}) NOPASSWD: {gtrun} worker {name}"),
-    ("not allowed to", "allow it: {caller} ALL=({name}) NOPASSWD: {gtrun} worker {name}"),
+    ("password is required", "add to sudoers: {caller} ALL=({name}) NOPASSWD: {gtrun} worker {name}"),
+    ("interactive authentication is required", "add to sudoers: {caller} ALL=({name}) NOPASSWD: {gtrun} worker {name}"),
+    ("not allowed to", "add to sudoers: {caller} ALL=({name}) NOPASSWD: {gtrun} worker {name}"),
+    ("must have a tty", "add to sudoers: Defaults:{caller} !requiretty"),
     ("failed to execute sudo", 'install sudo, or reach the account by ssh: reach = "ssh"'),
     ("failed to execute ssh", "install the OpenSSH client"),
     ("No such command", "the gtrun there is too old: install the same version as here"),
@@ -314,11 +317,12 @@ def raise_explained(far: Far, code: int | None, last: str) -> NoReturn:
         error.tries = _TRIES_IF_REFUSED if _REFUSED in last else error.tries
         raise error
     known = {"by_hand": by_hand(far), "host": far.host, "name": far.name, "gtrun": " ".join(far.gtrun)}
+    known["caller"] = pwd.getpwuid(os.geteuid()).pw_name
     if code in {126, 127} and "setpriv:" not in last:
         where = "a path that this account can execute" if far.host == LOCALHOST else "its path there"
         hint = f"install gtrun there, or name {where} as `gtrun` of the rig"
         last = last or f"exit code {code}"
         raise NoManager(f"{far.who} cannot execute {far.gtrun[0]}: {last}", hint=hint)
-    hint = next((hint.format(**known, caller="NAME") for words, hint in _HINTS if words in last), "")
+    hint = next((hint.format(**known) for words, hint in _HINTS if words in last), "")
     last = last or f"{far.by} ended with {code}"
     raise NoManager(f"{far.who} cannot be reached: {last}", hint=hint or f"try it by hand: {by_hand(far)}")

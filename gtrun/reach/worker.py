@@ -321,6 +321,8 @@ def serve(name: str) -> int:
     os.chdir("/")
     os.umask(0o077)
     account, reply = None, Reply()
+    if "SUDO_USER" in os.environ:  # a sudoers file may keep the caller's variables, which name the caller's folders
+        _forget_folders()
     try:
         account = own(os.environ)
         if account.name != name:
@@ -401,10 +403,15 @@ def _become(account: Account) -> None:
         os.setresgid(account.gid, account.gid, account.gid)
         os.setresuid(account.uid, account.uid, account.uid)
         os.environ.update(HOME=account.home, USER=account.name, LOGNAME=account.name)
-        for name in [name for name in os.environ if name.startswith(("XDG_", "DBUS_"))]:
-            del os.environ[name]
+        _forget_folders()
     os.chdir("/")
     os.umask(0o077)
+
+
+def _forget_folders() -> None:
+    """Drop the variables by which a login tells its own folders and its bus."""
+    for name in [name for name in os.environ if name.startswith(("XDG_", "DBUS_"))]:
+        del os.environ[name]
 
 
 def _answer(session: "Session", request: Request) -> Reply:
