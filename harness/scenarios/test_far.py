@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ import pytest
 
 from gtrun.reach.route import PATIENCE
 from harness.barrier import Barrier
-from harness.box import Box, Completed
+from harness.box import CHECKOUT, Box, Completed
 from harness.conftest import MakeBox
 from harness.control import Edit, Mutant, kill, prepare
 from harness.scenarios.test_arguments import NASTY, TELLS, toml
@@ -312,12 +313,13 @@ def test_a_wrong_account_there(far: Box) -> None:
 
 
 def test_a_key_that_is_bound_to_the_worker(far: Box) -> None:
-    """`restrict,command=` leaves nothing but gtrun, which is enough."""
+    """`restrict,command=` as the README has it leaves nothing but gtrun, which is enough."""
     ops = furnish(far)
+    (restriction,) = re.findall(r"`(restrict,command=.* worker alice\")`", (CHECKOUT / "README.md").read_text())
     for name in ("alice", "bob"):
         keys = f"/home/{name}/.ssh/authorized_keys"
         text = far.path(keys).read_text()
-        far.write(keys, f'restrict,command="{GTRUN} worker {name}" {text}', owner=name, mode=0o600)
+        far.write(keys, f"{restriction.replace('alice', name)} {text}", owner=name, mode=0o600)
     issue = ops.issue()
     assert ops.gtrun("dispatch", "alice", issue).err == ""
     ops.gtrun("dispatch", "bob", issue, check=14)
