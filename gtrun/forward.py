@@ -37,7 +37,7 @@ from gtrun.process import pause, relay
 from gtrun.reach.transport import over_ssh
 from gtrun.text import plain, plain_lines, shorten
 
-COMMANDS = frozenset({"dispatch", "preflight", "reconcile", "show"})
+COMMANDS = frozenset({"dispatch", "preflight", "reconcile", "shipped", "show"})
 """What is forwarded: all that claims, and all that reads the claim account's state. Nothing else is accepted."""
 
 HATCHES = ("DISPATCH_ALLOW_DUPLICATE", "DISPATCH_IGNORE_QUOTA", "GTRUN_BACKEND")

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from gtrun.account import Account
 from gtrun.board.local import LocalBoard
+from gtrun.board.standing import Standing, standing
 from gtrun.config import Agent, Fleet
 from gtrun.errors import BoardUnavailable, GtrunError
-from gtrun.model import Issue, Run
+from gtrun.model import Issue, PullRequest, Run
 from gtrun.names import UNIT_GLOB, IssueKey, unit_names
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
@@ -74,6 +75,8 @@ class History:
     """All that is known about an issue. `issue` is None if the board has none or did not answer (`board_problem`)."""
 
     issue: Issue | None
+    standing: Standing | None
+    pulls: list[PullRequest]
     board_problem: str
     attempts: list[Attempt]
     runs: list[Past]
@@ -104,15 +107,21 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
     """The history of an issue, from the ledger, the agents' records and the board. Raises StateError."""
     problem = ""
     told: Issue | None = None
+    stands: Standing | None = None
+    pulls: list[PullRequest] = []
     try:
         with LocalBoard.open(fleet.board.path) as board:
             told = board.issue(issue)
+            pulls = board.pull_requests(issue)
+            if told is not None:
+                terminal = fleet.board.terminal_labels, fleet.board.terminal_glyphs
+                stands = standing(told, board.comments(issue), pulls, *terminal)
     except BoardUnavailable as error:
         problem = error.message
     with Ledger(caller.state) as ledger:
         attempts = ledger.attempts(issue)
     past, damaged, silent = runs_of(fleet, caller, issue)
-    return History(told, problem, attempts, past, damaged, silent)
+    return History(told, stands, pulls, problem, attempts, past, damaged, silent)
 
 
 def stop(one: Live, caller: Account) -> Run | None:

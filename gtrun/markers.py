@@ -6,14 +6,16 @@ already, however often it is posted. A marker never begins with a terminal glyph
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from gtrun.measures import human_bytes, human_seconds
-from gtrun.model import Ending, ResolvedRun, Result
+from gtrun.model import Ending, PullRequest, ResolvedRun, Result
 from gtrun.names import RunId
+from gtrun.pulls import Shipping, all_in_words, shipping
 from gtrun.text import plain
 
-_LINE = re.compile(r"^<!-- gtrun:(started|finished) run=([0-9a-f]{32}) -->$", re.MULTILINE)
+_LINE = re.compile(r"^<!-- gtrun:(started|finished) run=([0-9a-f]{32})(?: result=([a-z-]{1,20}))? -->$", re.MULTILINE)
 
 
 class Kind(StrEnum):
@@ -23,9 +25,15 @@ class Kind(StrEnum):
     FINISHED = "finished"
 
 
-def machine_line(kind: Kind, run: RunId) -> str:
+def machine_line(kind: Kind, run: RunId, result: Result | None = None) -> str:
     """The line that identifies a marker; HTML comments are not rendered."""
-    return f"<!-- gtrun:{kind} run={run} -->"
+    return f"<!-- gtrun:{kind} run={run}{f' result={result}' if result else ''} -->"
+
+
+def finished_result(body: str) -> str | None:
+    """The result that a finished marker tells, empty for one that does not say; None for any other comment."""
+    found = [line for line in _LINE.finditer(body) if line.end() == len(body.rstrip())]
+    return (found[0][3] or "") if found and found[0][1] == Kind.FINISHED else None
 
 
 def without_machine_lines(body: str) -> str:
@@ -63,12 +71,34 @@ def used(ending: Ending) -> str:
     return ", ".join(parts)
 
 
-def finished(resolved: ResolvedRun, run: RunId, ending: Ending) -> str:
-    """The body of the finished marker."""
+def finished(
+    resolved: ResolvedRun,
+    run: RunId,
+    ending: Ending,
+    pulls: Sequence[PullRequest] | None = None,
+    problem: str = "",
+) -> str:
+    """The body of the finished marker: with it how far the work has come, which no exit code tells.
+
+    `pulls` are the issue's pull requests; None if they could not be asked for, which `problem` explains.
+    """
     who = f"agent `{resolved.agent}` on rig `{resolved.rig}`"
     took = used(ending)
     how = outcome(ending) + (f", in {took}" if took else "")
     lines = [f"gtrun: **finished** by {who}: {how}. Unit `{resolved.unit}`, run `{run}`."]
-    if ending.result is Result.SUCCESS:
-        lines.append("An exit code is not a merge: this says nothing about whether a pull request exists or is merged.")
-    return "\n\n".join([*lines, machine_line(Kind.FINISHED, run)])
+    if ending.resets_at is not None:
+        until = f"{datetime.fromtimestamp(ending.resets_at, UTC):%Y-%m-%d %H:%M UTC}"
+        lines.append(f"The quota of `{resolved.agent}` is used up until {until}. That is no failure of this work.")
+    lines.append(_shipping(ending, pulls, problem))
+    return "\n\n".join([*lines, machine_line(Kind.FINISHED, run, ending.result)])
+
+
+def _shipping(ending: Ending, pulls: Sequence[PullRequest] | None, problem: str) -> str:
+    if pulls is None:
+        why = f" ({plain(problem)})" if problem else ""
+        told = [f"whether there is a pull request for this issue could not be asked{why}"]
+    else:
+        told = [plain(sentence) for sentence in all_in_words(pulls)]
+    if ending.result is Result.SUCCESS and shipping(pulls or ()) is not Shipping.MERGED:
+        told[0] = f"An exit code is not a merge: {told[0]}"
+    return " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in told)

@@ -10,7 +10,8 @@ from gtrun.names import IssueKey, RunId, Token, UnitName
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
     """One piece of work as a board tells it; every text in it is untrusted.
 
-    `priority` counts from 0, the most urgent; `created_at` is in seconds since the epoch.
+    `priority` counts from 0, the most urgent; `created_at` is in seconds since the epoch, and so is `turned_at`, when
+    somebody last reopened it or changed its labels (None: nobody has, or the board does not know).
     """
 
     key: IssueKey
@@ -22,6 +23,30 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: tuple[IssueKey, ...] = ()
     url: str = ""
     created_at: float = 0.0
+    turned_at: float | None = None
+
+
+class PullState(StrEnum):
+    """What has become of a pull request."""
+
+    OPEN = "open"
+    DRAFT = "draft"
+    MERGED = "merged"
+    CLOSED = "closed"
+
+
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One pull request whose merge closes an issue, as a board tells it; every text in it is untrusted.
+
+    `auto_merge` is whether it will be merged by itself once its checks pass. `repo` is where it is, empty on a board
+    without repositories; `merged_at` is in seconds since the epoch.
+    """
+
+    url: str
+    state: PullState
+    auto_merge: bool = False
+    repo: str = ""
+    merged_at: float | None = None
 
 
 class Comment(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +66,7 @@ class Result(StrEnum):
     STOPPED = "stopped"
     KILLED = "killed"
     OOM_KILL = "oom-kill"
+    QUOTA = "quota"
     LOST = "lost"
     DISPOSED = "disposed"
 
@@ -83,6 +109,8 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     keep: float
     dispatched_at: float
     dispatched_by: str
+    quota_patterns: tuple[str, ...] = ()
+    quota_exit_codes: tuple[int, ...] = ()
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +134,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The truth about one run, as the close-out judged it.
 
     Exactly one of `exit_code` and `signal` is set unless the main process never was (`lost`, and some failures).
-    `duration` is in seconds from the unit's start to the end of its main process.
+    `duration` is in seconds from the unit's start to the end of its main process. `resets_at` is until when the quota
+    is used up, in seconds since the epoch, if the run ended of that.
     """
 
     result: Result
@@ -116,6 +145,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     duration: float | None = None
     usage: Usage = Usage()
     service_result: str = ""
+    resets_at: float | None = None
 
     @property
     def shell_code(self) -> int:
@@ -131,7 +161,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run as its record tells it. Times are in seconds since the epoch."""
+    """One run as its record tells it. Times are in seconds since the epoch.
+
+    `pulls` are the issue's pull requests when its finished marker was written; None before that, and if they could not
+    be asked for (`pulls_problem`).
+    """
 
     resolved: ResolvedRun
     run: RunId | None = None
@@ -142,3 +176,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float | None = None
     owed: tuple[str, ...] = ()
     posted: tuple[str, ...] = ()
+    is_quota_noted: bool = False
+    pulls: tuple[PullRequest, ...] | None = None
+    pulls_problem: str = ""

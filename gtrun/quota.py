@@ -1,6 +1,6 @@
 """What an agent's quota state says: used up, until when, learned from what. Pure."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -28,6 +28,13 @@ class DarkUntil(msgspec.Struct, frozen=True):
 
     at: float
     source: str
+
+
+def used_up(resets_at: float, source: str) -> Quota:
+    """The state of an agent that is dark until that instant, in seconds since the epoch."""
+    return Quota(
+        exhausted=True, resets_at=f"{datetime.fromtimestamp(resets_at, UTC):%Y-%m-%dT%H:%M:%SZ}", source=source
+    )
 
 
 def dark_until(file: QuotaFile, now: float) -> DarkUntil | None:

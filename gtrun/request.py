@@ -64,4 +64,6 @@ def resolved(fleet: Fleet, agent: Agent, token: Token, issue: Issue, *, by: str)
         keep=profile.keep,
         dispatched_at=time.time(),
         dispatched_by=by,
+        quota_patterns=profile.quota_patterns,
+        quota_exit_codes=profile.quota_exit_codes,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.box import Box, Completed
 
-MACHINE_LINE = re.compile(r"^<!-- gtrun:(started|finished) run=([0-9a-f]{32}) -->$", re.MULTILINE)
+MACHINE_LINE = re.compile(r"^<!-- gtrun:(started|finished) run=([0-9a-f]{32})(?: result=[a-z-]+)? -->$", re.MULTILINE)
 PACKAGE = "/opt/gtrun/lib/python3*/site-packages/gtrun"
 """Where the package is in a box, as a pattern for `Box.replace`."""
 

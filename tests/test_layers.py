@@ -17,7 +17,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # words, values and names: no room here knows of systemd, a board or a configuration
     "base": (
         "exits", "errors", "text", "measures", "names", "model", "markers", "placeholders", "account", "files", "alive",
-        "hangup", "quota",
+        "hangup", "quota", "resets", "exhausted", "pulls",
     ),
     # what people wrote in fleet.toml; programs of others
     "edge": ("config", "process"),

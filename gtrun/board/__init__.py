@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from gtrun.model import Comment, Issue
+from gtrun.model import Comment, Issue, PullRequest
 from gtrun.names import IssueKey
 
 _EMOJI_STYLE = "\ufe0f"  # U+FE0F only chooses the colourful drawing of the character before it
@@ -17,6 +17,9 @@ class Board(Protocol):
 
     def comments(self, key: IssueKey) -> list[Comment]:
         """The comments on an issue, oldest first; none for an issue that does not exist."""
+
+    def pull_requests(self, key: IssueKey) -> list[PullRequest]:
+        """The pull requests whose merge closes the issue, those that have come farthest first."""
 
     def post(self, key: IssueKey, *, author: str, body: str, marker: str | None = None) -> bool:
         """Comment on an issue, open or closed. False if it has this very marker already: nothing was posted.

@@ -60,6 +60,27 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
+_ADDED = (
+    """CREATE TABLE pull_requests (
+    issue INTEGER NOT NULL REFERENCES issues,
+    url TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('open', 'draft', 'merged', 'closed')),
+    auto_merge INTEGER NOT NULL CHECK (auto_merge IN (0, 1)),
+    merged_at REAL,
+    PRIMARY KEY (issue, url)
+) STRICT, WITHOUT ROWID""",
+    # when somebody last reopened an issue or changed its labels
+    "CREATE TABLE turns (issue INTEGER PRIMARY KEY REFERENCES issues, at REAL NOT NULL) STRICT",
+    """CREATE TRIGGER reopening_turns AFTER UPDATE OF is_open ON issues WHEN NEW.is_open > OLD.is_open
+    BEGIN INSERT OR REPLACE INTO turns VALUES (NEW.number, (julianday ('now') - 2440587.5) * 86400.0); END""",
+    """CREATE TRIGGER labelling_turns AFTER INSERT ON labels
+    BEGIN INSERT OR REPLACE INTO turns VALUES (NEW.issue, (julianday ('now') - 2440587.5) * 86400.0); END""",
+    """CREATE TRIGGER unlabelling_turns AFTER DELETE ON labels
+    BEGIN INSERT OR REPLACE INTO turns VALUES (OLD.issue, (julianday ('now') - 2440587.5) * 86400.0); END""",
+)
+"""What came after the first version. It adds and changes nothing, so the version stays, and processes of an older
+gtrun go on beside it: a run's close-out may be one.
+"""
 
 
 def found(file: Path) -> bool:
@@ -104,6 +125,7 @@ def make(file: Path) -> None:
                 )
             database.execute("PRAGMA synchronous = FULL")
             database.executescript(_SCHEMA)
+            extend(database)
             # into the file, which alone is published: a close without room for that leaves it in the log, and is mute
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with contextlib.suppress(FileExistsError):
@@ -112,6 +134,19 @@ def make(file: Path) -> None:
         for suffix in ("", "-wal", "-shm"):
             temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
     sync_folder(file.parent)
+
+
+def is_extended(database: sqlite3.Connection) -> bool:
+    """Whether the board has what came after its first version; one that nobody has written since has not."""
+    query = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'turns'"
+    return database.execute(query).fetchone() is not None
+
+
+def extend(database: sqlite3.Connection) -> None:
+    """Give a board of the first version what came after it. For a writer, within its transaction."""
+    if not is_extended(database):
+        for statement in _ADDED:
+            database.execute(statement)
 
 
 def connect(file: Path, wait: float) -> sqlite3.Connection:

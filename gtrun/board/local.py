@@ -1,4 +1,4 @@
-"""The local board: issues and comments in one SQLite file that many accounts write (see `gtrun.board.file`)."""
+"""The local board: one SQLite file that many accounts write (see `gtrun.board.file`)."""
 
 import contextlib
 import sqlite3
@@ -9,15 +9,17 @@ from typing import Literal, Self
 
 import msgspec
 
-from gtrun.board.file import connect, found, make, told
+from gtrun.board.file import connect, extend, found, is_extended, make, told
 from gtrun.errors import BoardUnavailable, GtrunError, UsageError
-from gtrun.model import Comment, Issue
+from gtrun.model import Comment, Issue, PullRequest, PullState
 from gtrun.names import IssueKey
+from gtrun.pulls import best_first
 
 TITLE_MAX = 256  # characters, as on GitHub; so are the next two
 BODY_MAX = 65_536
 LABEL_MAX = 50
 AUTHOR_MAX = 100
+URL_MAX = 500
 PRIORITIES = range(5)
 
 State = Literal["open", "closed", "all"]
@@ -27,9 +29,11 @@ _SELECT = """
 SELECT number, title, body, priority, is_open, created_at,
     (SELECT json_group_array (label) FROM (SELECT label FROM labels WHERE issue = number ORDER BY label)),
     (SELECT json_group_array (blocker)
-        FROM (SELECT blocker FROM blockers WHERE issue = number ORDER BY blocker))
+        FROM (SELECT blocker FROM blockers WHERE issue = number ORDER BY blocker)),
+    {turned_at}
 FROM issues
 """
+_TURNED_AT = "(SELECT at FROM turns WHERE issue = number)"
 
 
 class LocalBoard:
@@ -71,7 +75,7 @@ class LocalBoard:
     def issue(self, key: IssueKey) -> Issue | None:
         """The issue, or None if there is none of that name."""
         with told(self.path):
-            row = self._database.execute(f"{_SELECT} WHERE number = ?", (_number(key),)).fetchone()
+            row = self._database.execute(f"{self._select()} WHERE number = ?", (_number(key),)).fetchone()
         return self._issue(row) if row else None
 
     def issues(self, *, state: State = "open", label: str | None = None) -> list[Issue]:
@@ -84,7 +88,7 @@ class LocalBoard:
         if label is not None:
             _check_one_line("a label", label, LABEL_MAX)
         with told(self.path):
-            rows = self._database.execute(_SELECT + where, {"state": state, "label": label}).fetchall()
+            rows = self._database.execute(self._select() + where, {"state": state, "label": label}).fetchall()
         return [self._issue(row) for row in rows]
 
     def comments(self, key: IssueKey) -> list[Comment]:
@@ -93,6 +97,35 @@ class LocalBoard:
         with told(self.path):
             rows = self._database.execute(query, (_number(key),)).fetchall()
         return [Comment(author=author, body=body, at=at) for author, body, at in rows]
+
+    def pull_requests(self, key: IssueKey) -> list[PullRequest]:
+        """The pull requests that would close the issue, those that have come farthest first."""
+        query = "SELECT url, state, auto_merge, merged_at FROM pull_requests WHERE issue = ? ORDER BY url"
+        with told(self.path):
+            rows = self._database.execute(query, (_number(key),)).fetchall() if is_extended(self._database) else []
+        found = [
+            PullRequest(url=url, state=PullState(state), auto_merge=bool(armed), merged_at=at)
+            for url, state, armed, at in rows
+        ]
+        return best_first(found)
+
+    def record_pull_request(self, key: IssueKey, pull: PullRequest) -> None:
+        """Note a pull request that would close the issue, or what has become of one that is noted.
+
+        One that is merged without an instant was merged now. Raises UsageError, and GtrunError if there is no such
+        issue.
+        """
+        _check_one_line("the address of a pull request", pull.url, URL_MAX)
+        merged_at = pull.merged_at
+        if pull.state is PullState.MERGED and merged_at is None:
+            merged_at = time.time()
+        with self._writing() as database:
+            database.execute(
+                "INSERT INTO pull_requests VALUES (?, ?, ?, ?, ?) ON CONFLICT (issue, url) DO UPDATE SET"
+                " state = excluded.state, auto_merge = excluded.auto_merge,"
+                " merged_at = iif (excluded.state = 'merged', coalesce (merged_at, excluded.merged_at), NULL)",
+                (self._existing(key), pull.url, pull.state, pull.auto_merge, merged_at),
+            )
 
     def add(
         self,
@@ -173,8 +206,11 @@ class LocalBoard:
             query = "UPDATE issues SET is_open = ? WHERE number = ? AND is_open <> ?"
             return database.execute(query, (is_open, number, is_open)).rowcount == 1
 
-    def _issue(self, row: tuple[int, str, str, int, int, float, str, str]) -> Issue:
-        number, title, body, priority, is_open, created_at, labels, blockers = row
+    def _select(self) -> str:
+        return _SELECT.format(turned_at=_TURNED_AT if is_extended(self._database) else "NULL")
+
+    def _issue(self, row: tuple[int, str, str, int, int, float, str, str, float | None]) -> Issue:
+        number, title, body, priority, is_open, created_at, labels, blockers, turned_at = row
         numbers = msgspec.json.decode(blockers, type=tuple[int, ...])
         return Issue(
             key=IssueKey(str(number)),
@@ -186,6 +222,7 @@ class LocalBoard:
             blocked_by=tuple(IssueKey(str(blocker)) for blocker in numbers),
             url=f"{self.path.as_uri()}#{number}",
             created_at=created_at,
+            turned_at=turned_at,
         )
 
     @contextlib.contextmanager
@@ -193,6 +230,7 @@ class LocalBoard:
         with told(self.path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
+                extend(self._database)
                 yield self._database
                 self._database.execute("COMMIT")
             except BaseException:

@@ -32,6 +32,8 @@ _RUN = Keys(
         "path": values.search_path,
         "limits": _LIMITS,
         "keep": values.duration,
+        "quota_patterns": values.patterns,
+        "quota_exit_codes": values.exit_codes,
     },
     planned=frozenset({"idle_limit", "clones", "credentials"}),
 )

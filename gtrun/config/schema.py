@@ -49,7 +49,8 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How an agent's runs are made; times are in seconds.
 
     The program, `prompt`, `workdir`, `path` and `environment` may begin with `~/`, the home of the agent's account.
-    `command` still carries its placeholders; an empty one cannot be dispatched.
+    `command` still carries its placeholders; an empty one cannot be dispatched. The quota is used up if a run fails
+    with one of `quota_exit_codes`, or if one of `quota_patterns` is in its last lines (see `gtrun.exhausted`).
     """
 
     backend: str = ""
@@ -62,6 +63,8 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     path: tuple[str, ...] = ("~/.local/bin", "/usr/local/bin", "/usr/bin", "/bin")
     limits: Limits = Limits()
     keep: float = 30 * 86400.0
+    quota_patterns: tuple[str, ...] = ()
+    quota_exit_codes: tuple[int, ...] = ()
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):

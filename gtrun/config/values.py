@@ -36,6 +36,8 @@ RESERVED = frozenset(
 
 _MAX_ARG_STRLEN = 131_071  # execve(2): one argument or one variable, without its final NUL
 _LEAST_STOP = 5.0
+_LEAST_PATTERN = 5
+_MOST_PATTERN = 200
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _ACCOUNT = re.compile(r"(?=.{1,32}\Z)[a-z_][a-z0-9_-]*\$?", re.ASCII)
 _HOST = re.compile(r"(?!.*@\Z)[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,252}", re.ASCII)
@@ -80,6 +82,22 @@ def glyphs(value: object) -> tuple[str, ...]:
         if "gtrun:".startswith(glyph) or glyph.startswith("gtrun:"):
             raise WrongValueError(f"expected no beginning of gtrun's own comments ('gtrun: …'), found {found(glyph)}")
     return result
+
+
+def patterns(value: object) -> tuple[str, ...]:
+    """Texts that a line of output is searched for; `*` stands for anything, so it cannot be all."""
+    result = tuple(word(item) for item in _list(value, '["credits used up", "limit * reached"]'))
+    for pattern in result:
+        if len(pattern.replace("*", "").strip()) < _LEAST_PATTERN or len(pattern) > _MOST_PATTERN:
+            raise WrongValueError(
+                f"expected a text of {_LEAST_PATTERN} to {_MOST_PATTERN} characters besides *, found {found(pattern)}"
+            )
+    return result
+
+
+def exit_codes(value: object) -> tuple[int, ...]:
+    """Exit codes of a program that failed."""
+    return tuple(_whole(item, 1, 255) for item in _list(value, "[75]"))
 
 
 def name(value: str) -> None:

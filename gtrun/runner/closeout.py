@@ -10,23 +10,29 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from gtrun.account import own
 from gtrun.errors import GtrunError
-from gtrun.model import Ending, Result, Usage
+from gtrun.exhausted import LINES, Exhausted, exhausted, patterns_of
+from gtrun.model import Ending, ResolvedRun, Result, Usage
 from gtrun.names import RunId, UnitName, decode_path
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
-from gtrun.runner.judge import Evidence, judge
+from gtrun.resets import zone_of
+from gtrun.runner.judge import Evidence, Judgement, judge
 from gtrun.state import outbox
 from gtrun.state import record as records
+from gtrun.state.darkening import note_quota
 from gtrun.state.record import Begun, Ended, Record
 from gtrun.systemd.transient import cgroup_folder
 from gtrun.systemd.units import Observed
 
 _USEC = 1_000_000
+_JOURNAL_WAIT = 0.3  # seconds in which journald has written the last of a burst
 
 
 def closeout(encoded_path: str) -> int:
@@ -46,6 +52,10 @@ def closeout(encoded_path: str) -> int:
         signal.setitimer(signal.ITIMER_REAL, allowed)
         deadline = time.monotonic() + allowed * 0.9
         _write_ending(record, os.environ, manager_wait=allowed / 2)
+        try:
+            note_quota(record)
+        except GtrunError as error:
+            print(f"gtrun: that the quota is used up is not noted: {error.message}", file=sys.stderr)
         try:
             outbox.post_owed(record, at_agent.open_board)
             record.close_if_settled()
@@ -72,19 +82,22 @@ def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wai
     code, status = environment.get("EXIT_CODE", ""), environment.get("EXIT_STATUS", "")
     duration = _duration(seen, run.begun_at)
     active, limit = _active(seen, duration), run.resolved.time_limit
-    judgement = judge(
-        Evidence(
-            service_result=environment.get("SERVICE_RESULT", ""),
-            exit_code=code,
-            exit_status=status,
-            stop_came_first=None if seen is None else 0 < seen.active_exit < (seen.main_exit or seen.active_exit),
-            stop_asked_by=run.stop_asked_by,
-            gave_up=record.gave_up,
-            disposed=record.disposed,
-            was_executed=run.begun_at is not None,
-            limit_reached=limit is not None and active is not None and active >= limit,
-        )
+    evidence = Evidence(
+        service_result=environment.get("SERVICE_RESULT", ""),
+        exit_code=code,
+        exit_status=status,
+        stop_came_first=None if seen is None else 0 < seen.active_exit < (seen.main_exit or seen.active_exit),
+        stop_asked_by=run.stop_asked_by,
+        gave_up=record.gave_up,
+        disposed=record.disposed,
+        was_executed=run.begun_at is not None,
+        limit_reached=limit is not None and active is not None and active >= limit,
     )
+    judgement, told = judge(evidence), None
+    if judgement == Judgement(Result.FAILED) and code == "exited":
+        told = _exhausted(run.resolved, int(status))
+    if told is not None:
+        judgement = judge(msgspec.structs.replace(evidence, exhausted=told.line))
     facts = [] if run.run else [Begun(RunId(environment["INVOCATION_ID"]), record.run.resolved.dispatched_at)]
     ending = Ending(
         result=judgement.result,
@@ -94,6 +107,7 @@ def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wai
         duration=duration,
         usage=_usage(seen),
         service_result=environment.get("SERVICE_RESULT", ""),
+        resets_at=told.resets_at if told else None,
     )
     record.append(*facts, Ended(ending, time.time()))
 
@@ -104,6 +118,26 @@ def _observe(unit: UnitName, environment: Mapping[str, str], seconds: float) -> 
         worker.act_as(own(environment))
         return worker.call(at_agent.observe_ending, at_agent.Watch(unit), seconds=seconds)
     return None
+
+
+def _exhausted(resolved: ResolvedRun, exit_code: int) -> Exhausted | None:
+    """What a run that failed said of its quota. A journal that this account cannot read leaves the exit code alone."""
+    from gtrun.systemd.journal import last_lines  # noqa: PLC0415 - only a run that failed pays for it
+
+    patterns = (*patterns_of(resolved.backend, resolved.command[0]), *resolved.quota_patterns)
+
+    def judged(lines: Sequence[str]) -> Exhausted | None:
+        return exhausted(
+            lines, exit_code, patterns=patterns, exit_codes=resolved.quota_exit_codes, now=time.time(),
+            local=zone_of(resolved.environment.get("TZ", "")),
+        )  # fmt: skip
+
+    lines: list[str] = []
+    if patterns or resolved.quota_exit_codes:
+        for lines in last_lines(resolved.identifier, os.getuid(), LINES, seconds=_JOURNAL_WAIT):
+            if found := judged(lines):
+                return found
+    return judged(lines)
 
 
 def _duration(seen: Observed | None, begun_at: float | None) -> float | None:

@@ -16,6 +16,7 @@ class Evidence(msgspec.Struct, frozen=True):
     systemd.exec(5). `stop_came_first` says whether the unit left its active state before its main process ended,
     which only a stop from outside or the time limit does; None if the manager could not be asked. `stop_asked_by`
     is who asked gtrun to stop it. `limit_reached` is whether the unit was active for as long as its time limit.
+    `exhausted` is what the program said of a used-up quota, which is asked only if it failed.
     """
 
     service_result: str
@@ -27,6 +28,7 @@ class Evidence(msgspec.Struct, frozen=True):
     disposed: str = ""
     was_executed: bool = True
     limit_reached: bool = False
+    exhausted: str = ""
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -59,7 +61,9 @@ def judge(seen: Evidence) -> Judgement:
         return Judgement(Result.STOPPED, f"by {seen.stop_asked_by}" if seen.stop_asked_by else "by systemd")
     if not exited and seen.exit_status not in _OWN_SIGNALS:
         return Judgement(Result.KILLED, "from outside")
-    return Judgement(Result.SUCCESS if clean else Result.FAILED)
+    if clean:
+        return Judgement(Result.SUCCESS)
+    return Judgement(Result.QUOTA, seen.exhausted) if exited and seen.exhausted else Judgement(Result.FAILED)
 
 
 def _timed_out(seen: Evidence) -> bool:

@@ -10,8 +10,13 @@ from gtrun.board import Board
 from gtrun.errors import BoardUnavailable, GtrunError, StateError
 from gtrun.markers import Kind
 from gtrun.model import Run
+from gtrun.names import IssueKey
 from gtrun.state import record as records
-from gtrun.state.record import Posted, Record
+from gtrun.state.record import Posted, PullsSeen, Record
+from gtrun.text import shorten
+
+_PULLS_TOLD = 10  # those that have come farthest; the record's reserve is not endless
+_PROBLEM_LENGTH = 300
 
 OpenBoard = Callable[[str], AbstractContextManager[Board]]
 """Opens a board by its path. Raises BoardUnavailable."""
@@ -25,7 +30,7 @@ def marker_body(run: Run, kind: Kind) -> str:
         return markers.started(run.resolved, run.run, run.notes)
     if run.ending is None:
         raise StateError(f"run record {run.resolved.token} owes a finished marker and has no end")
-    return markers.finished(run.resolved, run.run, run.ending)
+    return markers.finished(run.resolved, run.run, run.ending, run.pulls, run.pulls_problem)
 
 
 def post_owed(record: Record, open_board: OpenBoard) -> None:
@@ -39,6 +44,8 @@ def post_owed(record: Record, open_board: OpenBoard) -> None:
         return
     with open_board(record.run.resolved.board) as board:
         for kind in missing:
+            if kind is Kind.FINISHED and record.run.pulls is None and not record.run.pulls_problem:
+                record.append(_pulls(board, record.run.resolved.issue.key))
             body = marker_body(record.run, kind)
             board.post(
                 record.run.resolved.issue.key,
@@ -47,6 +54,15 @@ def post_owed(record: Record, open_board: OpenBoard) -> None:
                 marker=f"{kind}:{record.run.run}",
             )
             record.append(Posted(kind))
+
+
+def _pulls(board: Board, key: IssueKey) -> PullsSeen:
+    """What the board says of the issue's pull requests. That it does not say keeps no marker back."""
+    try:
+        pulls = board.pull_requests(key)
+    except BoardUnavailable as error:
+        return PullsSeen(None, shorten(error.message, _PROBLEM_LENGTH))
+    return PullsSeen(tuple(pulls[:_PULLS_TOLD]))
 
 
 def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadline: float) -> list[str]:

@@ -25,7 +25,7 @@ import msgspec
 from gtrun.errors import StateError
 from gtrun.files import describe, ensure_private_folder, open_private, publish_locked, sync_folder, write_all
 from gtrun.markers import Kind
-from gtrun.model import Ending, ResolvedRun, Run
+from gtrun.model import Ending, PullRequest, ResolvedRun, Run
 from gtrun.names import IssueKey, RunId
 
 RESERVE = 32 * 1024
@@ -81,6 +81,20 @@ class Posted(msgspec.Struct, frozen=True, tag="posted"):
     marker: Kind
 
 
+class QuotaNoted(msgspec.Struct, frozen=True, tag="quota-noted"):
+    """That the quota is used up stands in the account's quota state, and the notice is given."""
+
+
+class PullsSeen(msgspec.Struct, frozen=True, tag="pulls-seen", omit_defaults=True):
+    """The issue's pull requests as the finished marker tells them, or why the board could not be asked for them.
+
+    A fact, since a marker that is tried again must have the same text.
+    """
+
+    pulls: tuple[PullRequest, ...] | None
+    problem: str = ""
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """How the run ended. `at` is in seconds since the epoch."""
 
@@ -88,7 +102,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     at: float
 
 
-Fact = Resolved | Begun | Noted | GaveUp | Disposed | StopAsked | Owed | Posted | Ended
+Fact = Resolved | Begun | Noted | GaveUp | Disposed | StopAsked | Owed | Posted | QuotaNoted | PullsSeen | Ended
 
 _decoder = msgspec.json.Decoder(Fact)
 _NO_FACT = (msgspec.MsgspecError, RecursionError)  # RecursionError: what is nested too deeply
@@ -135,7 +149,7 @@ class Told(msgspec.Struct):
     gave_up: str = ""
     disposed: str = ""
 
-    def learn(self, fact: Fact) -> None:
+    def learn(self, fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
         """One more fact, in the order in which they became true."""
         match fact:
             case Begun(run, at):
@@ -152,6 +166,10 @@ class Told(msgspec.Struct):
                 self._set(owed=_with(self.run.owed, marker))
             case Posted(marker):
                 self._set(posted=_with(self.run.posted, marker))
+            case QuotaNoted():
+                self._set(is_quota_noted=True)
+            case PullsSeen(pulls, problem):
+                self._set(pulls=pulls, pulls_problem=problem)
             case Ended(ending, at):
                 self._set(ending=ending, ended_at=at)
                 if Kind.STARTED in self.run.owed:

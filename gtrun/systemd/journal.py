@@ -3,13 +3,15 @@
 import contextlib
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator
 
 from gtrun.model import Run
-from gtrun.process import capture, stream
+from gtrun.process import capture, pause, quick, stream
 from gtrun.text import plain
 
 _MESSAGE_SUPPRESSED = "a596d6fe7bfa4994828e72309e95d61e"  # SD_MESSAGE_JOURNAL_DROPPED of sd-messages(3)
+_STABLE = 0.08  # seconds between two readings that must agree
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -38,6 +40,26 @@ def since(run: Run, uid: int, cursor: str, *, last: int | None = None) -> tuple[
     entries = capture([*argv, *_select(run, uid)], deadline=60).output.splitlines()
     behind = str(json.loads(entries[-1])["__CURSOR"]) if entries else cursor
     return [_text(entry) for entry in entries], behind
+
+
+def last_lines(identifier: str, uid: int, count: int, *, seconds: float) -> Iterator[list[str]]:
+    """The last lines with that identifier, read as they are, again and again until two readings agree.
+
+    journald may still be writing when the process is gone. It stops after `seconds`, or where the journal cannot be
+    read by this account, which gives nothing.
+    """
+    deadline, before, found = time.monotonic() + seconds, None, None
+    argv = ["journalctl", "--quiet", "--all", "--output=cat", f"--lines={count}"]
+    while before is None or found != before:
+        before = found
+        left = deadline - time.monotonic()
+        printed = quick([*argv, f"SYSLOG_IDENTIFIER={identifier}", f"_UID={uid}"], seconds=left) if left > 0 else None
+        if printed is None:
+            return
+        found = printed.decode("utf-8", "replace").split("\n")[:-1]
+        if found != before:
+            yield found
+            pause(min(_STABLE, max(0.0, deadline - time.monotonic())))
 
 
 def await_line(run: Run, uid: int, cursor: str) -> None:

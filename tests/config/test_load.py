@@ -153,6 +153,8 @@ class TestResolving:
         path = ["~/bin", "/bin"]
         keep = "1d"
         limits = { memory_max = "4G", tasks_max = 512, cpu_quota = "150%" }
+        quota_patterns = ["out of * credits"]
+        quota_exit_codes = [75]
         [rigs.box1]
         gtrun = "/opt/gtrun/bin/gtrun"
         [rigs.box2]
@@ -191,6 +193,8 @@ class TestResolving:
             path=("~/bin", "/bin"),
             keep=86400.0,
             limits=Limits(memory_max=4 << 30, tasks_max=512, cpu_quota=150),
+            quota_patterns=("out of * credits",),
+            quota_exit_codes=(75,),
         )
 
     def test_an_agent_overrides_key_by_key_and_tables_too(self):
@@ -351,6 +355,10 @@ def in_run(line: str) -> str:
         (in_run("time_limit = 10:30:00"), f"run.time_limit: {QUOTED} a date"),
         (in_run("stop_timeout = '4s'"), "run.stop_timeout: expected at least 5s, as the close-out works within it"),
         (in_run("keep = 'forever'"), "run.keep: expected a duration like"),
+        (in_run("quota_patterns = ['*']"), "run.quota_patterns: expected a text of 5 to 200 characters besides *"),
+        (in_run("quota_patterns = 'limit'"), "run.quota_patterns: expected a list like"),
+        (in_run("quota_exit_codes = [0]"), "run.quota_exit_codes: expected a whole number from 1 to 255, found"),
+        (in_run("quota_exit_codes = [256]"), "run.quota_exit_codes: expected a whole number from 1 to 255, found"),
         (in_run("limits = { memory_max = 4 }"), 'run.limits.memory_max: expected a size in quotes like "512M" or "4G"'),
         (in_run("limits = { memory_max = '4GB' }"), "run.limits.memory_max: expected a size like 512M or 4G"),
         (in_run("limits = { memory_high = '-1' }"), "run.limits.memory_high: expected a size like"),

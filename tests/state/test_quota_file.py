@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gtrun.errors import StateError
-from gtrun.quota import Quota, QuotaFile
+from gtrun.quota import Quota, QuotaFile, used_up
 from gtrun.state import quota_file
 
+NOW = 1_796_000_000.0
 DARK = Quota(exhausted=True, resets_at="2026-11-30T18:00:00Z", source="a run")
 
 
@@ -107,3 +108,43 @@ def test_what_cannot_be_written_is_an_error_that_names_it(state, path):
 def test_an_absent_folder_has_nothing_to_remove(state):
     quota_file.write(state, None)
     assert not Path(state).exists()
+
+
+def test_darkening_is_news_once_and_the_later_reset_stays(state):
+    first, later, sooner = (used_up(NOW + seconds, f"run {seconds}") for seconds in (600, 900, 60))
+    assert quota_file.darken(state, first, NOW)
+    assert not quota_file.darken(state, later, NOW)
+    assert not quota_file.darken(state, sooner, NOW)
+    assert quota_file.read(state).quota == later
+    assert quota_file.darken(state, later, NOW)  # by the same word: its notice may not have been given
+    assert quota_file.darken(state, used_up(NOW + 2000, "run 3"), NOW + 1000)  # it was ready again meanwhile
+
+
+def test_a_reset_that_has_come_darkens_nobody(state):
+    assert not quota_file.darken(state, used_up(NOW, "run 1"), NOW)
+    assert quota_file.read(state) == QuotaFile()
+
+
+def test_a_state_that_cannot_be_understood_is_replaced(state, path):
+    path.write_text("{")
+    assert quota_file.darken(state, used_up(NOW + 60, "run 1"), NOW)
+    assert quota_file.read(state).quota == used_up(NOW + 60, "run 1")
+
+
+def test_of_many_that_darken_at_once_one_tells_news(state):
+    Path(state).mkdir(mode=0o700)
+    children = []
+    for number in range(8):
+        child = os.fork()
+        if child == 0:
+            os._exit(quota_file.darken(state, used_up(NOW + 60 + number, f"run {number}"), NOW))
+        children.append(child)
+    told = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert sorted(told) == [0] * 7 + [1]
+    assert quota_file.read(state).quota == used_up(NOW + 67, "run 7")
+
+
+def test_a_darkening_that_cannot_be_written_is_an_error(state, path):
+    path.mkdir()
+    with pytest.raises(StateError, match=f"cannot write {path}: "):
+        quota_file.darken(state, DARK, NOW)

@@ -8,14 +8,17 @@ from typing import Annotated
 import typer
 
 from gtrun.board.local import BODY_MAX, LocalBoard
+from gtrun.board.standing import Standing, standing
 from gtrun.cli.invocation import Invocation
 from gtrun.cli.output import document, say, table
+from gtrun.cli.pulls import as_dict as pull_as_dict
 from gtrun.cli.times import iso, local
 from gtrun.errors import GtrunError, UsageError
 from gtrun.files import describe
 from gtrun.markers import without_machine_lines
-from gtrun.model import Comment, Issue
+from gtrun.model import Comment, Issue, PullRequest, PullState
 from gtrun.names import IssueKey, parse_issue
+from gtrun.pulls import in_words
 from gtrun.text import plain, plain_lines
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -29,6 +32,16 @@ class State(StrEnum):
     OPEN = "open"
     CLOSED = "closed"
     ALL = "all"
+
+
+class Pull(StrEnum):
+    """What `pr` notes."""
+
+    OPEN = "open"
+    DRAFT = "draft"
+    ARMED = "armed"
+    MERGED = "merged"
+    CLOSED = "closed"
 
 
 IssueArgument = Annotated[str, typer.Argument(metavar="ISSUE", help="Its number.", show_default=False)]
@@ -57,7 +70,8 @@ def add(
     with _open(context, create=True) as board:
         key = board.add(title, body=text, labels=label or [], priority=priority, blocked_by=blockers)
         if as_json:
-            document("board-add", board=str(board.path), issue=_as_dict(_found(board, key)))
+            added = _found(board, key)
+            document("board-add", board=str(board.path), issue=_as_dict(added, _standing(context, board, added)))
         else:
             print(key)
             _tell(f"issue {key} is on the board {board.path}")
@@ -73,18 +87,37 @@ def list_issues(
     """The issues on the board: the most urgent first, then the oldest."""
     with _open(context) as board:
         issues = board.issues(state=state.value, label=label)
+        stand = {issue.key: _standing(context, board, issue) for issue in issues}
         path = board.path
     if as_json:
-        document("board-list", board=str(path), issues=[_as_dict(issue) for issue in issues])
+        document("board-list", board=str(path), issues=[_as_dict(issue, stand[issue.key]) for issue in issues])
         return
     table(
-        ("ISSUE", "PRIORITY", "STATE", "LABELS", "BLOCKED BY", "TITLE"),
-        [(i.key, f"P{i.priority}", _state(i), ", ".join(i.labels), ", ".join(i.blocked_by), i.title) for i in issues],
+        ("ISSUE", "PRIORITY", "STATE", "STANDING", "LABELS", "BLOCKED BY", "TITLE"),
+        [
+            (i.key, f"P{i.priority}", _state(i), stand[i.key], ", ".join(i.labels), ", ".join(i.blocked_by), i.title)
+            for i in issues
+        ],
     )
     if not issues:
         which = "" if state is State.ALL else f"{state.value} "
         carrying = f" with the label {label!r}" if label else ""
         say(f'there is no {which}issue{carrying} on the board {path}; gtrun board add "…" adds one')
+
+
+@app.command("pr")
+def pull_request(
+    context: typer.Context,
+    issue: IssueArgument,
+    url: Annotated[str, typer.Option(metavar="URL", help="Its address.", show_default=False)],
+    state: Annotated[Pull, typer.Option(help="What has become of it; armed: it will be merged by itself.")] = Pull.OPEN,
+) -> None:
+    """Note a pull request whose merge closes the issue, or what has become of it."""
+    key = parse_issue(issue)
+    now = PullState.OPEN if state is Pull.ARMED else PullState(state.value)
+    with _open(context) as board:
+        board.record_pull_request(key, PullRequest(url=url, state=now, auto_merge=state is Pull.ARMED))
+    _tell(f"pull request {url} of issue {key} is noted as {state}")
 
 
 @app.command("show")
@@ -93,12 +126,15 @@ def show(context: typer.Context, issue: IssueArgument, as_json: JsonOption = Fal
     key = parse_issue(issue)
     with _open(context) as board:
         found = _found(board, key)
-        comments = board.comments(key)
+        comments, pulls = board.comments(key), board.pull_requests(key)
+        stands = _standing(context, board, found)
     if as_json:
         remarks = [{"author": c.author, "at": iso(c.at), "body": c.body} for c in comments]
-        document("board-show", board=str(board.path), issue=_as_dict(found), comments=remarks)
+        told = [pull_as_dict(pull) for pull in pulls]
+        about = _as_dict(found, stands)
+        document("board-show", board=str(board.path), issue=about, comments=remarks, pull_requests=told)
     else:
-        _print_issue(found, comments)
+        _print_issue(found, stands, pulls, comments)
 
 
 @app.command("comment")
@@ -197,11 +233,18 @@ def _state(issue: Issue) -> str:
     return "open" if issue.is_open else "closed"
 
 
-def _as_dict(issue: Issue) -> dict[str, object]:
+def _standing(context: typer.Context, board: LocalBoard, issue: Issue) -> Standing:
+    terminal = context.obj.fleet().board
+    comments, pulls = board.comments(issue.key), board.pull_requests(issue.key)
+    return standing(issue, comments, pulls, terminal.terminal_labels, terminal.terminal_glyphs)
+
+
+def _as_dict(issue: Issue, stands: Standing) -> dict[str, object]:
     return {
         "issue": issue.key,
         "title": issue.title,
         "state": _state(issue),
+        "standing": stands,
         "labels": issue.labels,
         "priority": issue.priority,
         "blocked_by": issue.blocked_by,
@@ -210,15 +253,17 @@ def _as_dict(issue: Issue) -> dict[str, object]:
     }
 
 
-def _print_issue(issue: Issue, comments: list[Comment]) -> None:
+def _print_issue(issue: Issue, stands: Standing, pulls: list[PullRequest], comments: list[Comment]) -> None:
     """An issue for people: what others wrote is indented, so that it cannot pass for a line of ours."""
     print(f"{issue.key}: {plain(issue.title)}")
     lines = [
         ("state", _state(issue)),
+        ("standing", stands),
         ("labels", ", ".join(issue.labels)),
         ("priority", f"P{issue.priority}"),
         ("blocked by", ", ".join(issue.blocked_by)),
         ("created", local(issue.created_at)),
+        *(("pull", f"{pull.url} {in_words(pull)}") for pull in pulls),
     ]
     for name, value in lines:
         if value:

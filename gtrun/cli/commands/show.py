@@ -6,12 +6,15 @@ import typer
 from gtrun.cli.commands import IssueArgument, JsonOption, command_parser
 from gtrun.cli.forwarding import elsewhere
 from gtrun.cli.output import document, say, table
+from gtrun.cli.pulls import as_dict
+from gtrun.cli.pulls import show as show_pulls
 from gtrun.cli.times import iso, local
 from gtrun.exits import Exit
 from gtrun.looking import History, Past
 from gtrun.looking import history as history_of
 from gtrun.markers import outcome, used
 from gtrun.measures import human_seconds
+from gtrun.model import Ending
 from gtrun.names import parse_issue
 from gtrun.state.ledger import Attempt
 from gtrun.text import plain
@@ -46,7 +49,9 @@ def _document(key: str, told: History) -> None:
         issue=key,
         title=told.issue.title if told.issue else None,
         is_open=told.issue.is_open if told.issue else None,
+        standing=told.standing,
         board_problem=told.board_problem or None,
+        pull_requests=[as_dict(pull) for pull in told.pulls],
         attempts=[
             {
                 "at": iso(one.at),
@@ -72,7 +77,7 @@ def _document(key: str, told: History) -> None:
                 "run": one.run.run,
                 "begun_at": iso(one.run.begun_at),
                 "ended_at": iso(one.run.ended_at),
-                "ending": msgspec.to_builtins(one.run.ending) if one.run.ending else None,
+                "ending": _ending(one.run.ending),
                 "markers_owed": [kind for kind in one.run.owed if kind not in one.run.posted],
                 "markers_posted": list(one.run.posted),
             }
@@ -83,11 +88,21 @@ def _document(key: str, told: History) -> None:
     )
 
 
+def _ending(ending: Ending | None) -> dict[str, object] | None:
+    if ending is None:
+        return None
+    told: dict[str, object] = msgspec.to_builtins(ending)
+    return told | ({"resets_at": iso(ending.resets_at)} if ending.resets_at is not None else {})
+
+
 def _page(key: str, told: History) -> None:
     if told.issue:
-        print(f"issue {key}: {plain(told.issue.title)} ({'open' if told.issue.is_open else 'closed'})")
+        print(f"issue {key}: {plain(told.issue.title)} ({'open' if told.issue.is_open else 'closed'}, {told.standing})")
     else:
         say(told.board_problem or f"issue {key} is not on the board")
+    if told.pulls:
+        print("\npull requests")
+        show_pulls(told.pulls)
     if told.attempts:
         print("\nattempts")
         table(("WHEN", "BY", "AGENT", "OUTCOME", "CODE", "WHY"), map(_attempt, told.attempts))

@@ -13,6 +13,7 @@ from gtrun.names import RunId, Token, UnitName
 from gtrun.reach.operations.session import OfRun, Session, by_token
 from gtrun.state import outbox
 from gtrun.state import record as records
+from gtrun.state.darkening import note_quota
 from gtrun.state.record import Ended, Record, StopAsked
 from gtrun.systemd import units
 from gtrun.systemd.bus import BusError
@@ -115,11 +116,26 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
             continue  # closed meanwhile, or left to `flush`, which sets it aside
         except StateError as error:
             problems.append(error.message)
+    problems += _quotas_noted(session.account.state)
     before = _owed(session.account.state)
     problems += outbox.flush(session.account.state, open_board, deadline=deadline)
     problems = list(dict.fromkeys(problems))  # what cannot be opened was met twice
     owing = _owed(session.account.state)
     return Reconciled(lost, problems, max(0, before - owing), owing)
+
+
+def _quotas_noted(state: str) -> list[str]:
+    """Note what runs told of their quota whose close-outs were killed in between; returns what went wrong."""
+    problems = []
+    for path in records.open_records(state):
+        try:
+            with Record(path, wait=False) as record:
+                note_quota(record)
+        except (FileNotFoundError, records.CorruptRecord, records.RecordInUse):
+            continue  # `flush` sets the damaged aside; who else has it notes it
+        except StateError as error:
+            problems.append(error.message)
+    return problems
 
 
 def _still_up(account: Account, silence: NoManager) -> list[str]:
