@@ -1,0 +1,41 @@
+"""Where an issue stands, as far as its board tells: ready, or finished and waiting for a person. Pure."""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from gtrun.board import disposal
+from gtrun.markers import finished_result
+from gtrun.model import Comment, Issue, PullRequest, PullState, Result
+
+_DONE = frozenset({Result.SUCCESS.value, ""})  # "": a marker from before it told its result
+
+
+class Standing(StrEnum):
+    """Where an issue stands. Only what is ready is handed out by itself; a person can dispatch what is awaiting."""
+
+    READY = "ready"
+    AWAITING = "awaiting"
+    SHIPPED = "shipped"
+    NOT_WORK = "not-work"
+
+
+def standing(
+    issue: Issue,
+    comments: Iterable[Comment],
+    pulls: Sequence[PullRequest],
+    terminal_labels: Iterable[str],
+    terminal_glyphs: Iterable[str],
+) -> Standing:
+    """Where the issue stands.
+
+    A run that succeeded, or a merged pull request, ends the board's call for more work until somebody says otherwise:
+    reopens the issue or changes its labels. Whether a run of it is live, and whether it is blocked, is not asked here.
+    """
+    comments = list(comments)
+    if disposal(issue, comments, terminal_labels, terminal_glyphs):
+        return Standing.NOT_WORK
+    since = issue.turned_at or 0.0
+    if any(pull.state is PullState.MERGED and (pull.merged_at is None or pull.merged_at > since) for pull in pulls):
+        return Standing.SHIPPED
+    done = any(comment.at > since and finished_result(comment.body) in _DONE for comment in comments)
+    return Standing.AWAITING if done else Standing.READY
