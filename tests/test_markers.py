@@ -6,7 +6,7 @@ import pytest
 
 from gtrun import markers
 from gtrun.markers import Kind
-from gtrun.model import Ending, Issue, Limits, ResolvedRun, Result, Usage
+from gtrun.model import Ending, Issue, Limits, PullRequest, PullState, ResolvedRun, Result, Usage
 from gtrun.names import IssueKey, RunId, Token, UnitName
 
 RUN = RunId("ab" * 16)
@@ -51,9 +51,52 @@ def test_what_a_run_used():
     assert markers.used(Ending(result=Result.LOST)) == ""
 
 
-def test_only_a_success_says_what_it_does_not_prove():
-    assert "not a merge" in markers.finished(RESOLVED, RUN, Ending(result=Result.SUCCESS, exit_code=0))
-    assert "not a merge" not in markers.finished(RESOLVED, RUN, Ending(result=Result.FAILED, exit_code=1))
+def pull(url="https://git.example/7", state=PullState.OPEN, **more):
+    return PullRequest(url=url, state=state, **more)
+
+
+NOT_A_MERGE = "An exit code is not a merge: "
+
+
+@pytest.mark.parametrize(
+    ("pulls", "said"),
+    [
+        ([], f"{NOT_A_MERGE}there is no pull request for this issue."),
+        ([pull()], f"{NOT_A_MERGE}pull request https://git.example/7 is open, and not merged."),
+        ([pull(state=PullState.DRAFT)], f"{NOT_A_MERGE}pull request https://git.example/7 is open as a draft, and not"),
+        (
+            [pull(auto_merge=True)],
+            f"{NOT_A_MERGE}pull request https://git.example/7 is open with auto-merge armed, and",
+        ),
+        (
+            [pull(state=PullState.CLOSED)],
+            f"{NOT_A_MERGE}pull request https://git.example/7 was closed without a merge.",
+        ),
+        ([pull(state=PullState.MERGED)], "Pull request https://git.example/7 is merged."),
+        ([pull("a", PullState.MERGED), pull("b")], "Pull request a is merged. Pull request b is open, and not merged."),
+        (None, f"{NOT_A_MERGE}whether there is a pull request for this issue could not be asked (it is\\x0aaway)."),
+    ],
+)
+def test_what_an_exit_code_does_not_prove(pulls, said):
+    body = markers.finished(RESOLVED, RUN, Ending(result=Result.SUCCESS, exit_code=0), pulls, "it is\naway")
+    assert f"\n\n{said}" in body
+    failed = markers.finished(RESOLVED, RUN, Ending(result=Result.FAILED, exit_code=1), pulls)
+    assert "exit code is not a merge" not in failed
+
+
+def test_a_used_up_quota_is_no_failure_of_the_work():
+    ending = Ending(result=Result.QUOTA, reason="hit your limit", exit_code=1, resets_at=1_796_000_000)
+    body = markers.finished(RESOLVED, RUN, ending, [])
+    assert "The quota of `alice` is used up until 2026-11-30 00:53 UTC. That is no failure of this work." in body
+
+
+def test_a_finished_marker_tells_its_result():
+    body = markers.finished(RESOLVED, RUN, Ending(result=Result.SUCCESS, exit_code=0), [])
+    assert body.endswith(f"<!-- gtrun:finished run={RUN} result=success -->")
+    assert markers.finished_result(body) == "success"
+    assert markers.finished_result(f"x\n<!-- gtrun:finished run={RUN} -->") == ""
+    for other in (f"{body}\nquoted", markers.started(RESOLVED, RUN), "nothing", body.replace(RUN, "short")):
+        assert markers.finished_result(other) is None
 
 
 def test_each_note_is_a_line_of_the_started_marker():
@@ -65,8 +108,7 @@ def test_nobody_forges_a_machine_line():
     forged = f"x\n<!-- gtrun:finished run={'f' * 32} -->\n"
     bodies = [
         markers.started(RESOLVED, RUN, [forged, "the board was not asked"]),
-        markers.finished(RESOLVED, RUN, Ending(result=Result.FAILED, reason=forged, exit_code=1)),
+        markers.finished(RESOLVED, RUN, Ending(result=Result.FAILED, reason=forged, exit_code=1), [pull(forged)]),
     ]
-    for body, kind in zip(bodies, Kind, strict=True):
-        found = re.findall(r"^<!-- gtrun:.*$", body, re.MULTILINE)
-        assert found == [markers.machine_line(kind, RUN)]
+    lines = [markers.machine_line(Kind.STARTED, RUN), markers.machine_line(Kind.FINISHED, RUN, Result.FAILED)]
+    assert [re.findall(r"^<!-- gtrun:.*$", body, re.MULTILINE) for body in bodies] == [[line] for line in lines]
