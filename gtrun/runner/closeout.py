@@ -98,7 +98,10 @@ def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wai
         told = _exhausted(run.resolved, int(status))
     if told is not None:
         judgement = judge(msgspec.structs.replace(evidence, exhausted=told.line))
-    facts = [] if run.run else [Begun(RunId(environment["INVOCATION_ID"]), record.run.resolved.dispatched_at)]
+    facts = []
+    if run.run is None:  # its runner has not said so: it was killed before, or never executed
+        was_executed = code in {"killed", "dumped"}
+        facts.append(Begun(RunId(environment["INVOCATION_ID"]), run.resolved.dispatched_at if was_executed else None))
     ending = Ending(
         result=judgement.result,
         reason=judgement.reason,

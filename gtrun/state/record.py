@@ -39,10 +39,10 @@ class Resolved(msgspec.Struct, frozen=True, tag="resolved"):
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """The manager executed the runner. `at` is in seconds since the epoch."""
+    """The manager executed the runner. `at` is in seconds since the epoch; None if it only tried to."""
 
     run: RunId
-    at: float
+    at: float | None
 
 
 class Noted(msgspec.Struct, frozen=True, tag="noted"):
