@@ -81,11 +81,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_quota: int | None = None
 
 
+class Credential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a secret comes from: a file, which may be encrypted (systemd-creds(1)), or what a command prints."""
+
+    path: str = ""
+    encrypted: bool = False
+    command: tuple[str, ...] = ()
+
+
 class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     """All that the runner and the close-out need, so that neither reads fleet.toml.
 
     `command` and `prompt` still carry their placeholders: `{run}` is known only once systemd has started the unit.
     `board` is an absolute path; `time_limit` and `stop_timeout` are in seconds; `path` holds absolute folders.
+    `credential_environment` says which variable of the agent program gets which credential.
     """
 
     token: Token
@@ -111,6 +120,8 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     dispatched_by: str
     quota_patterns: tuple[str, ...] = ()
     quota_exit_codes: tuple[int, ...] = ()
+    credentials: dict[str, Credential] = {}
+    credential_environment: dict[str, str] = {}
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

@@ -135,6 +135,32 @@ def _relay(
         os.close(gone)
 
 
+def printed_by(argv: Sequence[str], environment: Mapping[str, str], *, seconds: float, most: int) -> tuple[int, bytes]:
+    """Run a program without input that prints a secret; returns its exit code and what it printed, a little more than
+    `most` bytes at the utmost. What it says on stderr is nobody's to read.
+
+    Raises TimeoutError, and OSError if it cannot be executed; it is ended with its children then.
+    """
+    said = bytearray()
+
+    def hear(_number: int, chunk: bytes) -> bool:
+        said.extend(chunk)
+        return len(said) > most
+
+    until = time.monotonic() + seconds
+    with subprocess.Popen(
+        argv, env=dict(environment), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as child:  # fmt: skip
+        try:
+            return _relay(child, hear, lambda: until), bytes(said)
+        except TimeoutError:
+            os.killpg(child.pid, signal.SIGKILL)  # not reaped yet, so nobody else has its number
+            raise
+        finally:
+            child.kill()
+
+
 def pause(seconds: float) -> None:
     """Wait before a program is tried again; ^C ends it."""
     select.select([], [], [], seconds)

@@ -23,7 +23,7 @@ Work on issue {issue}: {title}
 You are agent {agent}. Work in {workdir}. When you are done, commit, push a branch and open a pull request.
 """
 
-_STRING_MAX = 32 * 4096 - 1  # MAX_ARG_STRLEN of execve(2), less its NUL
+STRING_MAX = 32 * 4096 - 1  # MAX_ARG_STRLEN of execve(2), less its NUL
 _ARGUMENTS_MAX = 6 << 20  # three quarters of _STK_LIM, whatever the stack limit
 _ARGUMENTS_MIN = 32 * 4096
 _SLACK = 4096  # room for what the kernel and the dynamic linker add
@@ -82,9 +82,9 @@ def check_strings(strings: Mapping[str, str] | list[str], what: str) -> int:
             raw = item.encode()
         except UnicodeEncodeError:
             raise LaunchFailed(f"{what} is not valid UTF-8") from None
-        if len(raw) > _STRING_MAX:
+        if len(raw) > STRING_MAX:
             raise LaunchFailed(
-                f"{what} has {len(raw)} bytes in one string, and the kernel takes at most {_STRING_MAX}",
+                f"{what} has {len(raw)} bytes in one string, and the kernel takes at most {STRING_MAX}",
                 hint="let the prompt go to stdin, or to a file with {prompt_file}",
             )
         total += len(raw) + 1 + 8
@@ -122,10 +122,25 @@ def argument_space(stack: int) -> int:
     return max(min(stack // 4, _ARGUMENTS_MAX), _ARGUMENTS_MIN) - _SLACK
 
 
-def resolve(run: ResolvedRun, run_id: RunId, prompt_file: str, *, inherited: Mapping[str, str], stack: int) -> Program:
+def environment_of(run: ResolvedRun, inherited: Mapping[str, str]) -> dict[str, str]:
+    """What the manager gives its units, with what the profile says."""
+    environment = {key: value for key, value in inherited.items() if key not in _DROPPED}
+    return environment | {"PATH": ":".join(run.path)} | run.environment
+
+
+def resolve(
+    run: ResolvedRun,
+    run_id: RunId,
+    prompt_file: str,
+    *,
+    inherited: Mapping[str, str],
+    secrets: Mapping[str, str],
+    stack: int,
+) -> Program:
     """Everything that execve(2) needs. Raises LaunchFailed.
 
     `inherited` and `stack` are what the manager gives its units: the environment, and the stack limit in bytes.
+    `secrets` are the variables that credentials make.
     """
     check_workdir(run.workdir)
     values = {
@@ -146,9 +161,7 @@ def resolve(run: ResolvedRun, run_id: RunId, prompt_file: str, *, inherited: Map
     argv = [expand(argument, values) for argument in run.command]
     named = {field for argument in run.command for field in fields(argument)}
     path = find(argv[0], run.path, run.workdir)
-    environment = {key: value for key, value in inherited.items() if key not in _DROPPED}
-    environment["PATH"] = ":".join(run.path)
-    environment |= run.environment
+    environment = environment_of(run, inherited) | dict(secrets)
     environment |= {
         "GTRUN_AGENT": run.agent,
         "GTRUN_BACKEND": run.backend,

@@ -62,6 +62,8 @@ def resolved(fleet: Fleet, agent: Agent, token: Token, issue: Issue, *, by: str)
         stop_timeout=profile.stop_timeout,
         limits=profile.limits,
         keep=profile.keep,
+        credentials=profile.credentials,
+        credential_environment=profile.credential_environment,
         dispatched_at=time.time(),
         dispatched_by=by,
         quota_patterns=profile.quota_patterns,

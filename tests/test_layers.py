@@ -24,7 +24,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # the three things that gtrun keeps its promises with
     "ground": ("systemd", "board", "state"),
     # what one dispatch is made of: the program to run, the process that acts as its account, the guards
-    "parts": ("program", "reach", "guards"),
+    "parts": ("program", "credentials", "reach", "guards"),
     # what people ask for; each module is one verb, or what several of them share
     "verbs": ("request", "asked", "start", "dispatch", "forward", "runner", "survey", "looking", "reconcile", "doctor"),
     # parse, call, print

@@ -31,11 +31,13 @@ _RUN = Keys(
         "environment": Named(values.variable, values.text),
         "path": values.search_path,
         "limits": _LIMITS,
+        "credentials": Named(values.credential_name, values.credential),
+        "credential_environment": Named(values.variable, values.credential_reference),
         "keep": values.duration,
         "quota_patterns": values.patterns,
         "quota_exit_codes": values.exit_codes,
     },
-    planned=frozenset({"idle_limit", "clones", "credentials"}),
+    planned=frozenset({"idle_limit", "clones"}),
 )
 FLEET = Keys(
     {
@@ -142,13 +144,22 @@ def _agent(name: str, table: dict[str, Any], run: dict[str, Any], rigs: dict[str
     elif rigs[rig].host is not None and table.get("reach", "ssh") != "ssh":
         wrong.append(f"agents.{name}.reach: expected 'ssh' or nothing, as rig {rig} is another box")
     keys = {key: table.get(key) for key in ("account", "reach")}
-    return Agent(name=name, rig=rig or "", **keys, run=_profile(run, table.get("run", {})))
+    profile = _profile(run, table.get("run", {}))
+    for variable, credential in profile.credential_environment.items():
+        at = f"agents.{name}.run.credential_environment.{variable}"
+        if credential not in profile.credentials:
+            known = f"; known: {', '.join(profile.credentials)}" if profile.credentials else ""
+            wrong.append(f"{at}: there is no credential {credential!r}{known}")
+        if variable in profile.environment:
+            wrong.append(f"{at}: environment sets this variable already")
+    return Agent(name=name, rig=rig or "", **keys, run=profile)
 
 
 def _profile(shared: dict[str, Any], own: dict[str, Any]) -> RunProfile:
     """[run] with what the agent has of its own; tables are merged key by key: no limit gets lost."""
     merged = {**shared, **own}
-    merged["environment"] = {**shared.get("environment", {}), **own.get("environment", {})}
+    for key in ("environment", "credentials", "credential_environment"):
+        merged[key] = {**shared.get(key, {}), **own.get(key, {})}
     merged["limits"] = Limits(**{**shared.get("limits", {}), **own.get("limits", {})})
     return RunProfile(**merged)
 

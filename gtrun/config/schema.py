@@ -3,7 +3,7 @@
 import msgspec
 
 from gtrun.errors import UsageError
-from gtrun.model import Limits
+from gtrun.model import Credential, Limits
 
 DEFAULT_RIG = "here"
 """The rig where no rig is named: this very box. Not the host's name, which changes."""
@@ -48,9 +48,10 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How an agent's runs are made; times are in seconds.
 
-    The program, `prompt`, `workdir`, `path` and `environment` may begin with `~/`, the home of the agent's account.
-    `command` still carries its placeholders; an empty one cannot be dispatched. The quota is used up if a run fails
-    with one of `quota_exit_codes`, or if one of `quota_patterns` is in its last lines (see `gtrun.exhausted`).
+    The program, `prompt`, `workdir`, `path`, `environment` and the files and programs of `credentials` may begin with
+    `~/`, the home of the agent's account. `command` still carries its placeholders; an empty one cannot be dispatched.
+    The quota is used up if a run fails with one of `quota_exit_codes`, or if one of `quota_patterns` is in its last
+    lines (see `gtrun.exhausted`).
     """
 
     backend: str = ""
@@ -62,6 +63,8 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     path: tuple[str, ...] = ("~/.local/bin", "/usr/local/bin", "/usr/bin", "/bin")
     limits: Limits = Limits()
+    credentials: dict[str, Credential] = {}
+    credential_environment: dict[str, str] = {}
     keep: float = 30 * 86400.0
     quota_patterns: tuple[str, ...] = ()
     quota_exit_codes: tuple[int, ...] = ()

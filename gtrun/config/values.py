@@ -4,6 +4,7 @@ import re
 
 from gtrun import measures
 from gtrun.config.shapes import WrongValueError, found
+from gtrun.model import Credential
 from gtrun.names import is_plain_argument
 from gtrun.placeholders import fields, literal_prefix
 
@@ -42,6 +43,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _ACCOUNT = re.compile(r"(?=.{1,32}\Z)[a-z_][a-z0-9_-]*\$?", re.ASCII)
 _HOST = re.compile(r"(?!.*@\Z)[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,252}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_CREDENTIAL = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,255}", re.ASCII)
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|mk|fi|tc|c|a)?sh", re.DOTALL)
 
 
@@ -239,6 +241,36 @@ def variable(value: str) -> None:
         raise WrongValueError(f"reserved: {'gtrun' if value.startswith('GTRUN_') else 'systemd'} sets it")
     if value == "PATH":
         raise WrongValueError("reserved: it is made from the key path of [run]")
+
+
+def credential_name(value: str) -> None:
+    """Checks the name of a credential, which is a file's. systemd allows more, and then cannot start the unit."""
+    if not _CREDENTIAL.fullmatch(value):
+        raise WrongValueError("expected a name of at most 255 characters of A-Z a-z 0-9 _ . -, as a file may have it")
+
+
+def credential_reference(value: object) -> str:
+    """The name of a credential as a value."""
+    credential_name(text(value))
+    return text(value)
+
+
+def credential(value: object) -> Credential:
+    """Where a credential comes from: a path, `{ encrypted = PATH }`, or `{ command = [PROGRAM, …] }`."""
+    match value:
+        case str():
+            return Credential(path=path(value))
+        case {"encrypted": file, **rest} if not rest:
+            return Credential(path=path(file), encrypted=True)
+        case {"command": words, **rest} if not rest:
+            arguments = tuple(text(item) for item in _list(words, '["pass", "show", "github"]'))
+            if not arguments or not arguments[0]:
+                raise WrongValueError("expected the name of a program as the first element of the command")
+            return Credential(command=arguments)
+    raise WrongValueError(
+        'expected a path, { encrypted = "PATH" } or { command = ["PROGRAM", "ARGUMENT"] }, '
+        f"found {'another table' if isinstance(value, dict) else found(value)}"
+    )
 
 
 def command(value: object) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from gtrun import credentials
 from gtrun.board import disposal
 from gtrun.board.local import LocalBoard
 from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError
@@ -45,7 +46,9 @@ def run(encoded_path: str) -> int:
         resolved = record.run.resolved
         try:
             stack = resource.getrlimit(resource.RLIMIT_STACK)[0] % (1 << 64)  # -1 is no limit
-            program = resolve(resolved, run_id, str(records.prompt_file(path)), inherited=os.environ, stack=stack)
+            secrets = credentials.gather(resolved, os.environ)
+            prompt = str(records.prompt_file(path))
+            program = resolve(resolved, run_id, prompt, inherited=os.environ, secrets=secrets, stack=stack)
         except LaunchFailed as error:
             return _give_up(record, error, _NOT_FOUND)
         gone = _disposed(record, resolved)

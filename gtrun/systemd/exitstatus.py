@@ -12,6 +12,9 @@ _NAMES = {
 }  # fmt: skip
 
 
+CREDENTIALS = 243
+
+
 def said(status: int) -> str:
     """`203/EXEC`, as systemctl writes it; a status that is not systemd's own stays a number."""
     return f"{status}/{_NAMES[status]}" if status in _NAMES else str(status)

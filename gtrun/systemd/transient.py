@@ -36,10 +36,11 @@ def description(run: ResolvedRun) -> str:
     return text[:-1] + "\\x5c" if text.endswith("\\") else text
 
 
-def properties(run: ResolvedRun, gtrun: Sequence[str], record: str) -> list[Property]:
+def properties(run: ResolvedRun, gtrun: Sequence[str], record: str, *, folder: str | None = None) -> list[Property]:
     """The full property set of a run's unit.
 
-    `gtrun` is the command that starts gtrun as the agent; `record` the plain-argument form of the record's path.
+    `gtrun` is the command that starts gtrun as the agent; `record` the plain-argument form of the record's path;
+    `folder` is made for the unit in the account's runtime folder.
     A daemon-reload parses the unit's file anew, and what systemd 252 does to `$`, `;` or the Ex variants of
     Exec* then is not what was asked for: the command lines therefore carry only characters that no parser touches.
     Raises LaunchFailed where they cannot.
@@ -75,7 +76,21 @@ def properties(run: ResolvedRun, gtrun: Sequence[str], record: str) -> list[Prop
         result.append(("Documentation", "as", [run.issue.url]))
     if run.time_limit is not None:
         result.append(("RuntimeMaxUSec", "t", int(run.time_limit * 1_000_000)))
-    return result + _limits(run.limits)
+    return result + _credentials(run, folder) + _limits(run.limits)
+
+
+def _credentials(run: ResolvedRun, folder: str | None) -> list[Property]:
+    """What the manager loads, from where, and the folder for what it cannot load: never a secret itself."""
+    files = [(name, one) for name, one in run.credentials.items() if one.path]
+    kinds = (("LoadCredential", False), ("LoadCredentialEncrypted", True))
+    wanted: list[Property] = [
+        (key, "a(ss)", [(name, one.path) for name, one in files if one.encrypted is encrypted])
+        for key, encrypted in kinds
+        if any(one.encrypted is encrypted for _, one in files)
+    ]
+    if folder is not None:
+        wanted += [("RuntimeDirectory", "as", [folder]), ("RuntimeDirectoryMode", "u", 0o700)]
+    return wanted
 
 
 def is_name_taken(error: BusError) -> bool:

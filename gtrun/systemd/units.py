@@ -1,5 +1,6 @@
 """Units as a manager tells them, and the one definition of "live"."""
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -137,6 +138,12 @@ def occupant_of_run(bus: Bus, name: UnitName, run: RunId | None) -> UnitState | 
     if state is None or run is None:
         return state
     return state if invocation(bus, state.path) == run else None
+
+
+def version_number(text: str) -> int:
+    """The number in a manager's version, as `252.39-1~deb12u2`; 0 if there is none."""
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 0
 
 
 def user_manager_is_down(uid: int) -> bool:

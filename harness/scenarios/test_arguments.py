@@ -187,7 +187,7 @@ def test_longest_argument_arrives(box: Box) -> None:
 MUTANTS = [
     Mutant(
         "sizes not checked before the start",
-        [Edit("program.py", "        if len(raw) > _STRING_MAX:", "        if False:")],
+        [Edit("program.py", "        if len(raw) > STRING_MAX:", "        if False:")],
         prompt_too_long_for_an_argument_is_refused,
         r"exit code 0",
     ),

@@ -308,7 +308,7 @@ def test_absent_program_is_refused(box: Box) -> None:
 
 LIVE = '    return unit.job != 0 or unit.active not in {"inactive", "failed"}'
 RETURN_NAME = 'return UnitName(f"task-{stem}{suffix}.service")'
-RESOLVES = "    program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, stack=stack)"
+RESOLVES = "    program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, secrets=secrets, stack=stack)"
 MUTANTS = [
     Mutant(
         "random unit name",

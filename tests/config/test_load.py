@@ -276,7 +276,6 @@ def in_run(line: str) -> str:
         ('[claim]\nhost = "ops@b"\nmachine_id = "F"', "claim.machine_id: expected the 32 characters of /etc/"),
         ('[claim]\nhost = "ops@b"\ngtrun = "gt run"', "claim.gtrun: expected an absolute path"),
         (in_run("clones = []"), "run.clones: not in this version"),
-        (in_run("credentials = {}"), "run.credentials: not in this version"),
         (in_run("idle_limit = '2m'"), "run.idle_limit: not in this version"),
         ("[agents.a.run]\nclones = []", "agents.a.run.clones: not in this version"),
         ("[agents.a]\nskills = []", "agents.a.skills: not in this version"),
@@ -392,6 +391,20 @@ def in_run(line: str) -> str:
         (in_run("environment = { NOTIFY_SOCKET = 'x' }"), "run.environment.NOTIFY_SOCKET: reserved: systemd sets it"),
         (in_run("environment = { PATH = '/bin' }"), "run.environment.PATH: reserved: it is made from the key path"),
         ("[agents.a.run.environment]\nMAINPID = '1'", "agents.a.run.environment.MAINPID: reserved"),
+        # credentials
+        (in_run("credentials = {'a b' = '/t'}"), 'run.credentials."a b": expected a name of at most 255 characters of'),
+        (in_run("credentials = {'..' = '/t'}"), 'run.credentials."..": expected a name'),
+        (in_run("credentials = {a = 't'}"), "run.credentials.a: expected an absolute path or one beginning with ~/, f"),
+        (in_run("credentials = {a = {encrypted = 1}}"), "run.credentials.a: expected a text, found the number 1"),
+        (in_run("credentials = {a = {path = '/t'}}"), "run.credentials.a: expected a path, { encrypted = "),
+        (in_run("credentials = {a = {command = []}}"), "run.credentials.a: expected the name of a program"),
+        (in_run("credentials = {a = {command = 'x'}}"), 'run.credentials.a: expected a list like ["pass", "show", '),
+        (in_run("credential_environment = {A = 't'}"), "agents.me.run.credential_environment.A: there is no"),
+        (in_run("credential_environment = {PATH = 't'}"), "run.credential_environment.PATH: reserved"),
+        (
+            in_run("credentials = {t = '/t'}\ncredential_environment = {A = 't'}\nenvironment = {A = ''}"),
+            "agents.me.run.credential_environment.A: environment sets this variable already",
+        ),
         # text
         (in_run("backend = 1"), "run.backend: expected a text, found the number 1"),
         (in_run('backend = "a\\nb"'), "run.backend: expected one line of text without control characters, found"),

@@ -5,6 +5,7 @@ import time
 
 import msgspec
 
+from gtrun import credentials
 from gtrun.errors import LaunchFailed, ManagerSilent, StateError
 from gtrun.model import Ending, ResolvedRun, Result
 from gtrun.names import RunId, Token, encode_path
@@ -15,9 +16,13 @@ from gtrun.state import record as records
 from gtrun.state.record import Ended, Record
 from gtrun.systemd import exitstatus, transient, units
 from gtrun.systemd.bus import MANAGER, OBJECT, BusError
-from gtrun.systemd.units import UnitState
+from gtrun.systemd.units import UnitState, version_number
 
 _NO_RUN = RunId("0" * 32)
+_CREDENTIALS_HINT = (
+    "its manager could not load or decrypt a credential: was it encrypted on this box and for this account, and is the"
+    " manager in the group that may read it (a running one does not learn of a new group)?"
+)
 
 
 class ToPrepare(msgspec.Struct, frozen=True):
@@ -57,12 +62,15 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
         workdir=expand_home(arguments.run.workdir, home),
         path=tuple(expand_home(folder, home) for folder in arguments.run.path),
         environment={key: expand_home(value, home) for key, value in arguments.run.environment.items()},
+        credentials=credentials.expanded(arguments.run.credentials, home),
     )
     prompt_file = records.prompt_file(records.open_folder(session.account.state) / f"{run.token}.jsonl")
     # what the unit inherits, which is not what the dispatcher has
     inherited = dict(entry.split("=", 1) for entry in session.bus.get(OBJECT, MANAGER, "Environment", "as"))
     stack = int(session.bus.get(OBJECT, MANAGER, "DefaultLimitSTACKSoft", "t"))
-    program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, stack=stack)
+    systemd = version_number(str(session.bus.get(OBJECT, MANAGER, "Version", "s"))) if run.credentials else 0
+    secrets = credentials.check(run, systemd=systemd)
+    program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, secrets=secrets, stack=stack)
     if arguments.keep:
         session.bus.listen("JobRemoved")  # not in `start`, which happens under the claim lock
         session.prepared = records.create(session.account.state, run)
@@ -109,7 +117,7 @@ def start(session: Session, arguments: ToStart) -> StartReply:
             "or name such a path as `gtrun` of the rig",
         )
     bus = session.bus
-    wanted = transient.properties(run, command, encode_path(str(record.path)))
+    wanted = transient.properties(run, command, encode_path(str(record.path)), folder=credentials.folder(run))
     try:
         job = transient.start(bus, run.unit, wanted)
     except BusError as error:
@@ -177,7 +185,9 @@ def await_start(session: Session, arguments: Job) -> Launched:
     _end_unrun(session, arguments.run.token, detail)
     raise LaunchFailed(
         f"the manager of {session.account.name} could not execute {arguments.run.unit}: job {result}, {detail}",
-        hint=f"its own words: journalctl --user -n 20 -u {arguments.run.unit}",
+        hint=_CREDENTIALS_HINT
+        if status == exitstatus.CREDENTIALS
+        else f"its own words: journalctl --user -n 20 -u {arguments.run.unit}",
     )
 
 
