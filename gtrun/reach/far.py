@@ -3,6 +3,12 @@
 Everything here happens in a worker's child: its parent's deadline and ^C end it, and it ends ssh. A connection that
 was refused because too many are being made (sshd's MaxStartups and MaxSessions) is tried again; what was asked over one
 that came about never is, since it may have happened.
+
+A descriptor that was lent with a request stays here, as no other account and no other box can have it. It is kept until
+the far end has answered; also without a parent, and also without a connection. A request that is under way then may
+still arrive, but not at any time: with it goes a lease, within which the far end, whose clock began at its last answer,
+either carries it out or is killed by its own kernel. So when that time has passed on our clock, which began later,
+nothing can come of it any more.
 """
 
 import contextlib
@@ -28,12 +34,12 @@ from gtrun.files import ensure_private_folder
 from gtrun.process import Spawned
 from gtrun.reach import frames
 from gtrun.reach.frames import Failure, Reply
-from gtrun.reach.route import LOCALHOST, ONE_TRY, PATIENCE, Far
+from gtrun.reach.route import KEEP_ALIVE, LEASE, LOCALHOST, ONE_TRY, PATIENCE, Far
 from gtrun.text import plain, shorten
 
 C = TypeVar("C")
 
-PROTOCOL = 1
+PROTOCOL = 2
 GREETING = b"gtrun-worker %d" % PROTOCOL
 """The line by which the far end begins; what a shell's start-up files printed before it is skipped."""
 
@@ -42,6 +48,7 @@ AT_ONCE = 8
 
 SSH_FAILED = 255
 _BANNER = 1 << 16  # bytes
+_SLACK = 1.0  # seconds in which a far end whose lease has run out is surely dead
 _GRACE = 0.3  # seconds for ssh to end by itself, in which the far end takes back what was not started
 _ERRORS = 1 << 13  # bytes of stderr that are read
 _ERRORS_MOST = 1 << 24  # bytes after which ssh is ended by SIGXFSZ
@@ -64,31 +71,62 @@ def pass_on(parent: socket.socket, far: Far, failure: GtrunError | None = None) 
     `failure` is known already to keep a connection from coming about.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # we want to know how ssh ended
-    link: Link | None = None
+    link: Link | GtrunError | None = failure  # an error is every answer from then on
     try:
-        if failure is None:
+        if link is None:
             try:
                 link = connect(far, parent, lambda until: Link(far, parent, until))
             except GtrunError as error:
-                failure = error
+                link = error
             else:
                 frames.note_connected(parent.fileno())
-        while (request := frames.read(parent.fileno())) is not None:
-            reply = None
-            if link is not None and failure is None:
-                try:
-                    reply = link.exchange(request)
-                except GtrunError as error:
-                    failure = error
-            if failure is not None:
-                reply = msgspec.json.encode(Reply(failure=Failure.of(failure)))
-            frames.write(parent.fileno(), reply or b"")
+        while True:
+            _await_request(parent, link)
+            request, lent = frames.read_lent(parent)
+            if request is None:
+                break
+            reply = _answer(link, request, is_leased=bool(lent)) if isinstance(link, Link) else link
+            for descriptor in lent:
+                os.close(descriptor)
+            if isinstance(reply, GtrunError):
+                link, reply = reply, msgspec.json.encode(Reply(failure=Failure.of(reply)))
+            frames.write(parent.fileno(), reply)
     except (HungUp, ConnectionError):
         pass
     finally:
         parent.close()
-        if link is not None:
+        if isinstance(link, Link):
             link.close()
+
+
+def _await_request(parent: socket.socket, link: "Link | GtrunError") -> None:
+    """Wait until the parent has something to say, and keep the far end alive meanwhile."""
+    poll = select.poll()
+    poll.register(parent, select.POLLIN)
+    while not poll.poll(KEEP_ALIVE * 1000):
+        if isinstance(link, Link):
+            link.keep_alive()
+
+
+def _answer(link: "Link", request: bytes, *, is_leased: bool) -> bytes | GtrunError:
+    """The far end's reply; or why there is none, and the link is closed. Raises HungUp.
+
+    What is leased is waited for whatever happens to our parent, and may not be carried out any more once we are back.
+    """
+    before = {}
+    try:
+        if is_leased:
+            for number in (signal.SIGTERM, signal.SIGHUP):  # which are for whole services and sessions
+                before[number] = signal.signal(number, signal.SIG_IGN)
+        return link.exchange(request, lease=LEASE if is_leased else 0.0)
+    except GtrunError as error:
+        link.close()
+        if is_leased:
+            select.select([], [], [], max(0.0, link.leased_until - time.monotonic()))
+        return error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def connect(far: Far, parent: socket.socket, make: Callable[[float], C]) -> C:
@@ -170,6 +208,9 @@ class Link:
         self._socket, theirs = socket.socketpair()
         self._errors = errors_file()
         self._received = b""
+        self._answered_at = 0.0
+        self.leased_until = 0.0
+        """When the far end surely has carried out what it ever will of the last request; 0 without a lease."""
         with theirs:
             self._child = Spawned(far.worker(), stream=theirs.fileno(), errors=self._errors)
         try:
@@ -185,20 +226,35 @@ class Link:
         self._socket.close()
         return self._child.end(_GRACE)
 
-    def exchange(self, request: bytes) -> bytes:
-        """A request's reply. Raises ManagerSilent if the connection is lost: then it may have been carried out."""
+    def keep_alive(self) -> None:
+        """Tell the far end that somebody is there. Whatever is wrong with the connection is the next request's."""
+        with contextlib.suppress(OSError):
+            self._socket.sendall(frames.framed(frames.KEPT_ALIVE))
+
+    def exchange(self, request: bytes, *, lease: float = 0.0) -> bytes:
+        """A request's reply. Raises ManagerSilent if the connection is lost: then it may have been carried out.
+
+        With a lease it may be until `leased_until`, and a hang-up is not noticed before that. Raises GtrunError if so
+        much time has passed since the last reply that it was not sent.
+        """
+        self.leased_until = self._answered_at + lease + _SLACK if lease else 0.0
+        if lease and time.monotonic() > self._answered_at + lease:
+            message = f"{self._far.who} was not asked: it last answered more than {lease:g} s ago"
+            raise GtrunError(message, hint="nothing was started: dispatch it again")
         try:
             self._socket.sendall(frames.framed(request))
-            (length,) = frames.LENGTH.unpack(self._take(frames.LENGTH.size, None))
+            (length,) = frames.LENGTH.unpack(self._take(frames.LENGTH.size, self.leased_until or None))
             if length > frames.MOST:
                 raise ManagerSilent(f"what {self._far.who} sent is no reply of gtrun's")
-            return self._take(length, None)
-        except (ConnectionError, EOFError):
+            reply = self._take(length, self.leased_until or None)
+            self._answered_at = time.monotonic()
+        except (OSError, EOFError):  # among them TimeoutError
             self.close()
             raise ManagerSilent(
                 f"the connection to {self._far.who} was lost{self._said(': ')}",
                 hint="what was asked may have happened: look with `gtrun live`, then settle it with `gtrun reconcile`",
             ) from None
+        return reply
 
     def _greet(self, deadline: float) -> None:
         self._received = b"\n"
@@ -244,7 +300,8 @@ class Link:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.register(self._child.pidfd, select.POLLIN)
-        poll.register(self._parent, select.POLLRDHUP)
+        if not self.leased_until:
+            poll.register(self._parent, select.POLLRDHUP)
         left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
         ready = {descriptor for descriptor, _ in poll.poll(left)}
         if not ready:

@@ -1,6 +1,7 @@
 """Requests and replies on their way between a worker and whoever it works for: JSON, each behind its length."""
 
 import os
+import select
 import socket
 import struct
 import time
@@ -24,11 +25,15 @@ _KINDS: dict[str, type[GtrunError]] = {
 
 
 class Request(msgspec.Struct):
-    """An operation by its name; `seconds` is 0 for one without a deadline."""
+    """An operation by its name; `seconds` is 0 for one without a deadline.
+
+    With a `lease` it is not carried out later than so many seconds after the last answer, nor once nobody waits for it.
+    """
 
     operation: str
     arguments: msgspec.Raw
     seconds: float
+    lease: float = 0.0
 
 
 class Failure(msgspec.Struct):
@@ -61,15 +66,22 @@ class Reply(msgspec.Struct):
     connected_at: float | None = None
 
 
+KEPT_ALIVE = b""
+"""A frame that asks for nothing."""
+
+
 def framed(data: bytes) -> bytes:
     """The data behind its length."""
     return LENGTH.pack(len(data)) + data
 
 
-def read(descriptor: int) -> bytes | None:
-    """The next frame, waited for; None once the other side has hung up. Raises ConnectionError."""
-    head = _exactly(descriptor, LENGTH.size)
-    return None if head in {None, _OF_DBUS} else _exactly(descriptor, LENGTH.unpack(head or b"")[0])
+def read(descriptor: int, *, idle: float | None = None) -> bytes | None:
+    """The next frame, waited for; None once the other side has hung up. Raises ConnectionError.
+
+    With `idle` the other side has hung up as well if it has written nothing for so many seconds.
+    """
+    head = _exactly(descriptor, LENGTH.size, idle)
+    return None if head in {None, _OF_DBUS} else _exactly(descriptor, LENGTH.unpack(head or b"")[0], idle)
 
 
 def read_lent(connection: socket.socket) -> tuple[bytes | None, list[int]]:
@@ -81,9 +93,13 @@ def read_lent(connection: socket.socket) -> tuple[bytes | None, list[int]]:
     return _exactly(connection.fileno(), LENGTH.unpack(head)[0]), lent
 
 
-def _exactly(descriptor: int, count: int) -> bytes | None:
+def _exactly(descriptor: int, count: int, idle: float | None = None) -> bytes | None:
     data = bytearray()
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
     while len(data) < count:
+        if idle is not None and not poll.poll(idle * 1000):
+            return None
         chunk = os.read(descriptor, min(count - len(data), 1 << 20))
         if not chunk:
             return None

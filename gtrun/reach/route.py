@@ -17,6 +17,18 @@ ONE_TRY = 20.0
 PATIENCE = 60.0
 """Seconds in which that must have happened, however often it was refused: so long does our own load keep us off."""
 
+KEEP_ALIVE = 15.0
+"""Seconds after which a far end that is not needed just now is told that it still may be."""
+
+IDLE = 4 * KEEP_ALIVE
+"""Seconds without a word after which a far end takes nobody to be there any more."""
+
+LEASE = 15.0
+"""Seconds after its last answer in which a far end may carry out what it was lent the claim lock for, and never later.
+
+Shorter than `[claim] wait`, so that a lock which is kept for so long is still waited for.
+"""
+
 # with --user the bridge of systemd 252 talks to the system's bus; a login without PAM has no $XDG_RUNTIME_DIR
 _BRIDGE = "exec systemd-stdio-bridge -p unix:path=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/bus"
 

@@ -29,7 +29,7 @@ from gtrun.account import Account, own
 from gtrun.errors import GtrunError, ManagerSilent, NoManager
 from gtrun.reach import frames
 from gtrun.reach.frames import Failure, Reply, Request
-from gtrun.reach.route import PATIENCE, Far, Route
+from gtrun.reach.route import IDLE, LEASE, PATIENCE, Far, Route
 
 if typing.TYPE_CHECKING:
     from gtrun.reach.operations import Session
@@ -38,6 +38,7 @@ A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
 
 _PARTING = 0.5  # seconds
+_LATE = 2.0  # seconds that whoever passes a request on has to say that its lease has run out
 _TWIN_WAIT = 10.0  # seconds
 _TWIN = b"t"
 _ACCOUNT = b"a"
@@ -56,6 +57,8 @@ class Worker:
         self._seconds: float | None = None
         self._who = "nobody yet"
         self._hung_up_at: float | None = None
+        self._is_far = False
+        self._lent_until: float | None = None
         self.patience = 0.0
         """Seconds that the first answer may take longer, as a connection has to be made for it."""
 
@@ -108,13 +111,15 @@ class Worker:
     def close(self) -> None:
         """End the child; a second call does nothing.
 
-        It is given a moment to end by itself, in which it takes back a run that was prepared and not started.
+        It is given a moment to end by itself, in which it takes back a run that was prepared and not started; and the
+        time that it needs to hear from a far end what came of a request for which it was lent something. Raises
+        KeyboardInterrupt if that is not waited for: it hears it all the same, and then ends.
         """
         process, self._process = self._process, -1
         if process < 0:
             return
         self.hang_up()
-        left = (self._hung_up_at or 0.0) + _PARTING - time.monotonic()
+        left = max((self._hung_up_at or 0.0) + _PARTING, self._lent_until or 0.0) - time.monotonic()
         if not select.select([process], [], [], max(0.0, left))[0]:
             signal.pidfd_send_signal(process, signal.SIGKILL)
             select.select([process], [], [], _PARTING)
@@ -135,6 +140,7 @@ class Worker:
         """
         if isinstance(route, Far):
             self._who, self.patience, kind = route.who, PATIENCE, _PROBE if units_only else _FAR
+            self._is_far = True
         elif os.geteuid() in {0, route.uid}:
             self._who, kind = route.name, _ACCOUNT
         else:
@@ -162,6 +168,8 @@ class Worker:
         Raises what the operation raises, and ManagerSilent at the deadline: the child is ended, and what was under
         way may have happened or not. `forever` waits without a deadline, and still ends at ^C. `lend` is a descriptor
         that the child has as well, from now until it has answered or is dead: what it locks stays locked if we die.
+        For a far end, which cannot have it, the child keeps it until that has answered, or cannot carry the request out
+        any more.
         """
         self.ask(operation, arguments, seconds=None if forever else seconds, lend=lend)
         return self.answer(operation, seconds=None if forever else seconds + self.patience)
@@ -176,7 +184,11 @@ class Worker:
     ) -> None:
         """The first half of `call`: several workers can be asked before the first has answered."""
         self._seconds = seconds
-        request = Request(operation.__name__, msgspec.Raw(msgspec.json.encode(arguments)), seconds or 0.0)
+        is_leased = self._is_far and lend is not None
+        request = Request(
+            operation.__name__, msgspec.Raw(msgspec.json.encode(arguments)), seconds or 0.0, LEASE if is_leased else 0.0
+        )
+        self._lent_until = time.monotonic() + LEASE + _LATE if is_leased else None
         self._send(msgspec.json.encode(request), lend)
 
     def answer(self, operation: Callable[["Session", A], R], *, seconds: float | None) -> R:
@@ -195,6 +207,7 @@ class Worker:
                 hint="what was asked may still happen: look with `gtrun live`",
             ) from None
         self.patience = 0.0
+        self._lent_until = None
         if reply.failure is not None:
             raise reply.failure.error()
         kind: type[R] = typing.get_type_hints(operation)["return"]
@@ -236,6 +249,8 @@ class Worker:
                 except ConnectionError:
                     chunk = b""
                 if not chunk:
+                    if self._lent_until is not None:  # nobody keeps for us what was lent, so we keep our own
+                        select.select([], [], [], max(0.0, self._lent_until - time.monotonic()))
                     raise self._went_away()
                 data += chunk
             return data
@@ -342,7 +357,7 @@ def serve(name: str) -> int:
     systemd.import_binding()
     from gtrun.reach.operations import Session  # noqa: PLC0415
 
-    _answer_all(incoming, outgoing, Session(account))
+    _answer_all(incoming, outgoing, Session(account), idle=IDLE)
     return 0
 
 
@@ -356,20 +371,34 @@ def _take_standard_streams() -> tuple[int, int]:
     return incoming, outgoing
 
 
-def _answer_all(incoming: int, outgoing: int, session: "Session", *, lender: socket.socket | None = None) -> None:
+def _answer_all(
+    incoming: int,
+    outgoing: int,
+    session: "Session",
+    *,
+    lender: socket.socket | None = None,
+    idle: float | None = None,
+) -> None:
+    answered_at = 0.0
     try:
         while True:
-            request, lent = frames.read_lent(lender) if lender else (frames.read(incoming), [])
+            request, lent = frames.read_lent(lender) if lender else (frames.read(incoming, idle=idle), [])
             if request is None:
                 break
+            if request == frames.KEPT_ALIVE:
+                continue
             asked = msgspec.json.decode(request, type=Request)
-            if asked.seconds:
-                answer = _answer(session, asked)
+            limit = asked.seconds and asked.seconds + _LATE
+            if asked.lease:
+                limit = answered_at + asked.lease - _now()
+            if asked.seconds and not asked.lease:
+                answer = _answer(session, asked, limit)
             else:
                 with _ended_by_hangup(incoming):
-                    answer = _answer(session, asked)
+                    answer = _answer(session, asked, limit)
             for descriptor in lent:
                 os.close(descriptor)  # before the answer: the parent then counts on being the only one
+            answered_at = _now()
             frames.write(outgoing, msgspec.json.encode(answer))
     except (BrokenPipeError, ConnectionResetError):
         pass  # our parent hung up while we worked
@@ -378,11 +407,16 @@ def _answer_all(incoming: int, outgoing: int, session: "Session", *, lender: soc
             session.prepared.discard()
 
 
+def _now() -> float:
+    """Seconds on a clock that goes on while the box is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @contextlib.contextmanager
 def _ended_by_hangup(connection: int) -> Iterator[None]:
-    """A wait without a deadline ends with the parent, also one that was killed.
+    """What has no deadline, or must not happen without its parent, ends with it, also with one that was killed.
 
-    The wait is the binding's, so the kernel has to end it: by SIGIO, whose default is that (fcntl(2), O_ASYNC).
+    We may be anywhere in the binding, so the kernel has to do it: by SIGIO, whose default is that (fcntl(2), O_ASYNC).
     Raises ConnectionResetError if the parent is gone already.
     """
     flags = fcntl.fcntl(connection, fcntl.F_GETFL)
@@ -414,19 +448,24 @@ def _forget_folders() -> None:
         del os.environ[name]
 
 
-def _answer(session: "Session", request: Request) -> Reply:
+def _answer(session: "Session", request: Request, limit: float) -> Reply:
+    """Carry it out within `limit` seconds, or be ended; 0 is without end, and below that it is too late already."""
+    if limit < 0:
+        late = f"it is too late for what was asked of this process: over {request.lease:g} s since its last answer"
+        return Reply(failure=Failure.of(GtrunError(late, hint="nothing was done: ask again")))
     from gtrun.reach import operations  # noqa: PLC0415 - it imports the binding
 
     operation = operations.BY_NAME[request.operation]
     hints = typing.get_type_hints(operation)
-    # the parent ends us at its deadline; if it was killed meanwhile, the kernel does, since the binding may hang
-    signal.alarm(int(request.seconds) + 2 if request.seconds else 0)
+    # the parent ends us at its deadline; if it was killed meanwhile, the kernel does, since the binding may hang, and
+    # does so before we go on if we were stopped
+    signal.setitimer(signal.ITIMER_REAL, limit)
     try:
         value = operation(session, msgspec.json.decode(request.arguments, type=hints["arguments"]))
     except GtrunError as error:
         return Reply(failure=Failure.of(error))
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return Reply(value=msgspec.Raw(msgspec.json.encode(value)))
 
 

@@ -1,7 +1,7 @@
 """Which faults let two runs of one issue happen, and which cannot: the tables of docs/claim.md, played.
 
 Every scenario of `FAULTS` really gets two live runs of one issue. Every one of `NO_FAULTS` does its worst, and there is
-one. Root is the claim account, alice and bob are two agents.
+one. Root is the claim account, alice and bob are two agents, whom it becomes or, where that matters, reaches by ssh.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -33,6 +34,13 @@ MANAGER_REPLIED = Barrier("manager-replied", "reach/operations/starting.py", "  
 BARRIERS = (BEFORE_LOCK, BEFORE_START, AFTER_START, ASKS_MANAGER, MANAGER_REPLIED)
 IN_WORKER = (ASKS_MANAGER, MANAGER_REPLIED)  # which is alice by then
 
+FAR = """
+[rigs.far]
+host = "localhost"
+gtrun = "/opt/gtrun/bin/gtrun"
+"""
+TO_ALICE = "gtrun worker alice"
+
 Play = Callable[[Box], None]
 
 
@@ -46,6 +54,38 @@ def set_up(box: Box, claim: str = "") -> Scene:
     box.run("install", "-d", "-m", "2770", "-g", "gtrun", BOARD)
     box.write("/etc/gtrun/fleet.toml", FLEET + claim)
     return Scene(box, "root")
+
+
+def set_up_far(box: Box, *, lease: float) -> Scene:
+    """As `set_up`, with both agents behind ssh, and as many seconds for a start to arrive there."""
+    prepare(box, [Edit("reach/route.py", "LEASE = 15.0", f"LEASE = {lease}")])
+    root = set_up(box)
+    box.write("/etc/gtrun/fleet.toml", FLEET.replace('rig = "box"', 'rig = "far"') + FAR)
+    for name in ("alice", "bob"):
+        box.allow_ssh("root", name)
+    return root
+
+
+def start_to_alice(root: Scene, issue: str) -> subprocess.Popen[bytes]:
+    """A dispatch whose start has come to alice's end of the connection, and has not been carried out."""
+    alice = Scene(root.box, "alice")
+    ASKS_MANAGER.close(alice)
+    first = root.box.spawn("gtrun", "dispatch", "alice", issue)
+    ASKS_MANAGER.wait_for(alice, timeout=40)
+    return first
+
+
+def cut_off_alice(box: Box) -> None:
+    """From now on nothing that happens to a connection to alice comes through to her end."""
+    box.run("pkill", "-STOP", "-f", "^sshd: alice")
+
+
+def nothing_is_left(box: Box) -> None:
+    """Wait until no process of a dispatch is left at either end, once alice's connections go on."""
+    box.run("pkill", "-CONT", "-f", "^sshd: alice", check=None)
+    box.wait_for(
+        "the end of all", lambda: box.run("pgrep", "-f", "gtrun (dispatch|worker)", check=None).code == 1, timeout=20
+    )
 
 
 def live(root: Scene, issue: str) -> list[str]:
@@ -238,12 +278,30 @@ def work_is_not_in_its_unit(box: Box) -> None:
     root.gtrun("stop", issue)
 
 
+def far_dispatch_is_wiped_out(box: Box) -> None:
+    """Nobody is left who could keep the lock, and alice's box does not hear of it: the start is carried out late."""
+    root, alice = set_up_far(box, lease=120), Scene(box, "alice")
+    issue = root.issue()
+    first = start_to_alice(root, issue)
+    cut_off_alice(box)
+    box.run("pkill", "-9", "-f", "gtrun dispatch alice")
+    answer(first)
+    assert_silent(root.gtrun("dispatch", "bob", issue))
+    ASKS_MANAGER.open(alice)
+    box.wait_for("alice's run", lambda: alice.units() or None, timeout=20)
+    nothing_is_left(box)
+    assert_two(root, issue)
+    assert root.attempts(issue)[0][:2] == (None, None)
+    root.gtrun("reconcile")
+
+
 FAULTS: tuple[Play, ...] = (
     lock_is_held_too_long,
     lock_file_is_not_usable,
     lock_file_is_removed,
     agent_does_not_answer,
     agent_kills_who_asks_it,
+    far_dispatch_is_wiped_out,
     two_claim_hosts,
     agent_is_not_in_the_fleet,
     hatch_is_used,
@@ -277,6 +335,52 @@ def dispatcher_is_killed(box: Box) -> None:
         )
         assert "failed open" not in done.err, done.err
         assert_one(root, issue, f"killed at {where.name}; then exit code {done.code}: {done.err}")
+    root.gtrun("reconcile")
+
+
+def dispatcher_of_a_far_start_is_killed(box: Box) -> None:
+    """kill -9 or ^C with a start on the way to an agent behind ssh: who passes it on keeps the lock till its answer."""
+    root, alice = set_up_far(box, lease=120), Scene(box, "alice")
+    for number, codes in ((signal.SIGKILL, {-9, 137}), (signal.SIGINT, {130})):
+        issue = root.issue(number.name)
+        first = start_to_alice(root, issue)
+        box.signal(first, number)
+        if number is signal.SIGKILL:
+            first.wait(timeout=20)
+            box.run("pkill", "-HUP", "-f", "gtrun dispatch alice")  # as for a terminal that is closed
+            box.run("pkill", "-TERM", "-f", "gtrun dispatch alice")  # and for a service that is stopped
+        second = box.spawn("gtrun", "dispatch", "bob", issue)
+        is_at_lock(box, second)
+        assert is_opened(box, "^ssh ", LOCK) == 0
+        ASKS_MANAGER.open(alice)
+        answers = answer(first), answer(second)  # the first one's pipes are also those of whoever acts for it
+        assert_one(root, issue, f"{number.name}; then exit code {answers[1].code}: {answers[1].err}")
+        assert answers[0].code in codes
+        assert (answers[1].code, "failed open" in answers[1].err) == (14, False), answers[1].err
+        nothing_is_left(box)
+    root.gtrun("reconcile")
+
+
+def far_connection_is_lost(box: Box, victims: Sequence[str] = ("ssh", "its parent")) -> None:
+    """A start that was sent and not answered may be carried out for a while only, and for so long the lock is held.
+
+    First ssh is killed, then whoever passes the request on; alice's end never hears of either.
+    """
+    root, alice = set_up_far(box, lease=5), Scene(box, "alice")
+    for victim in victims:
+        issue = root.issue(victim)
+        first = start_to_alice(root, issue)
+        cut_off_alice(box)
+        (ssh,) = box.run("pgrep", "-u", "root", "-f", f"^ssh .*{TO_ALICE}").out.split()
+        parent = box.run("ps", "-o", "ppid=", "-p", ssh).out.strip()
+        box.run("kill", "-9", ssh if victim == "ssh" else parent)
+        second = box.spawn("gtrun", "dispatch", "bob", issue)
+        is_at_lock(box, second)
+        answers = answer(first), answer(second)
+        ASKS_MANAGER.open(alice)
+        nothing_is_left(box)
+        assert_one(root, issue, f"{victim} was killed; then {[done.err for done in answers]}")
+        assert [(done.code, "failed open" in done.err) for done in answers] == [(69, False), (0, False)]
     root.gtrun("reconcile")
 
 
@@ -445,6 +549,8 @@ def twenty_at_once(box: Box) -> None:
 
 NO_FAULTS: tuple[Play, ...] = (
     dispatcher_is_killed,
+    dispatcher_of_a_far_start_is_killed,
+    far_connection_is_lost,
     worker_is_killed,
     dispatcher_is_interrupted,
     lock_file_is_replaced,
@@ -479,6 +585,31 @@ MUTANTS = [
         [Edit("dispatch.py", "asked, run.unit, lock)", "asked, run.unit, None)")],
         dispatcher_is_killed,
         r"live on \['alice', 'bob'\]: killed at asks-manager; then exit code 0",
+        setup=SETUP,
+        boot=boot,
+    ),
+    Mutant(
+        "the lock let go before a far end has answered",
+        [
+            Edit(
+                "reach/far.py",
+                "            reply = _answer(link, request, is_leased=bool(lent))",
+                "            for descriptor in lent:\n"
+                "                os.close(descriptor)\n"
+                "            is_lent, lent = bool(lent), []\n"
+                "            reply = _answer(link, request, is_leased=is_lent)",
+            )
+        ],
+        dispatcher_of_a_far_start_is_killed,
+        r"live on \['alice', 'bob'\]: SIGKILL; then exit code 0",
+        setup=SETUP,
+        boot=boot,
+    ),
+    Mutant(
+        "a start that may be carried out at any time",
+        [Edit("reach/worker.py", "limit = answered_at + asked.lease - _now()", "limit = asked.seconds + _LATE")],
+        partial(far_connection_is_lost, victims=["ssh"]),
+        r"live on \['alice', 'bob'\]: ssh was killed",
         setup=SETUP,
         boot=boot,
     ),

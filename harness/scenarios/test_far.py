@@ -285,7 +285,7 @@ def test_another_box_by_its_name_in_ssh_config(far: Box) -> None:
         ("other", "/opt/none", "bob@other cannot execute /opt/none: ", "install gtrun there, or name its path there"),
         ("other", "/etc/passwd", "bob@other cannot execute /etc/passwd: ", "install gtrun there"),
         ("other", "/usr/local/bin/old", "No such command 'worker'", "the gtrun there is too old"),
-        ("other", "/usr/local/bin/new", "speaks protocol 2, and this one speaks 1", "install the same version"),
+        ("other", "/usr/local/bin/former", "speaks protocol 1, and this one speaks 2", "install the same version"),
         ("other", "/usr/local/bin/yes", "bob@other prints without end", "look at the start-up files"),
         ("nowhere.invalid", GTRUN, "Could not resolve hostname nowhere.invalid", "correct `host` of the rig"),
     ],
@@ -295,7 +295,7 @@ def test_a_gtrun_there_that_does_not_do(far: Box, host: str, gtrun: str, said: s
     second_sshd(far)
     scripts = {
         "old": "echo \"gtrun: No such command 'worker'\" >&2; exit 2",
-        "new": "echo gtrun-worker 2; cat",
+        "former": "echo gtrun-worker 1; cat",
         "yes": "exec /usr/bin/yes",
     }
     for name, script in scripts.items():
@@ -420,7 +420,7 @@ def test_one_that_falls_silent_during_the_probe(far: Box, stop: object) -> None:
 
 def unknown_outcome_is_not_repeated(box: Box) -> None:
     """The connection is lost while the manager is asked for the unit: it runs, once, and that is found out later."""
-    prepare(box, [IN_WORKER_AFTER_START.edit])
+    prepare(box, [IN_WORKER_AFTER_START.edit, Edit("reach/route.py", "LEASE = 15.0", "LEASE = 5.0")])
     ops, alice = furnish(box), Scene(box, "alice")
     issue = ops.issue()
     IN_WORKER_AFTER_START.close(alice)
@@ -468,6 +468,31 @@ def test_dispatcher_is_killed_during_a_far_start(far: Box) -> None:
     ops.gtrun("dispatch", "bob", started, check=14)
     ops.gtrun("stop", started)
     assert ops.results(prepared) == []
+
+
+def test_a_far_end_that_hears_nothing_ends(far: Box) -> None:
+    """It keeps what was prepared for as long as somebody is there, however long they have nothing to ask."""
+    prepare(far, [UNDER_LOCK.edit, Edit("reach/route.py", "KEEP_ALIVE = 15.0", "KEEP_ALIVE = 0.5")])
+    ops, alice = furnish(far), Scene(far, "alice")
+    issue = ops.issue()
+    UNDER_LOCK.close(ops)
+    typed = spawn(ops, "dispatch", "alice", issue)
+    UNDER_LOCK.wait_for(ops)
+    far.run("sleep", "5")  # two and a half times what a far end waits for a word
+    assert len(alice.open_records()) == 1
+    worker = "gtrun worker alice"
+    far.run("pgrep", "-u", "alice", "-f", worker)
+    far.run("pkill", "-STOP", "-u", "ops", "-x", "ssh")  # as a network that is gone: nothing comes, no end either
+    far.wait_for("the record taken back", lambda: not alice.open_records(), timeout=20)
+    far.wait_for("its end", lambda: far.run("pgrep", "-u", "alice", "-f", worker, check=None).code == 1, timeout=20)
+    far.run("pkill", "-CONT", "-u", "ops", "-x", "ssh")
+    UNDER_LOCK.open(ops)
+    done = answer(typed)
+    assert done.code == 69, done.err
+    assert "the connection to alice@localhost was lost" in done.err
+    assert alice.units() == []
+    is_left_alone(far)
+    ops.gtrun("reconcile")
 
 
 def dispatched_at_once(ops: Scene, count: int) -> list[Completed]:
@@ -555,13 +580,12 @@ MUTANTS = [
         [
             Edit(
                 "reach/far.py",
-                "                    reply = link.exchange(request)\n                except GtrunError as error:\n",
-                "                    try:\n"
-                "                        reply = link.exchange(request)\n"
-                "                    except GtrunError:\n"
-                "                        link = connect(far, parent, lambda until: Link(far, parent, until))\n"
-                "                        reply = link.exchange(request)\n"
-                "                except GtrunError as error:\n",
+                "        return link.exchange(request, lease=LEASE if is_leased else 0.0)\n",
+                "        try:\n"
+                "            return link.exchange(request, lease=LEASE if is_leased else 0.0)\n"
+                "        except GtrunError:\n"
+                "            far, parent = link._far, link._parent\n"
+                "            return connect(far, parent, lambda until: Link(far, parent, until)).exchange(request)\n",
             )
         ],
         unknown_outcome_is_not_repeated,
@@ -574,7 +598,7 @@ MUTANTS = [
             Edit(
                 "reach/far.py",
                 "(greeted := _GREETED.search(self._received)) is None",
-                '(greeted := re.match(rb"\\n\\ngtrun-worker (1)\\n", self._received)) is None',
+                '(greeted := re.match(rb"\\n\\ngtrun-worker (2)\\n", self._received)) is None',
             )
         ],
         banners_are_skipped,
