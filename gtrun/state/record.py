@@ -15,6 +15,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,12 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 Fact = Resolved | Begun | Noted | GaveUp | Disposed | StopAsked | Owed | Posted | QuotaNoted | PullsSeen | Ended
 
 _decoder = msgspec.json.Decoder(Fact)
+_HEAD = 1024
+_ISSUE = re.compile(
+    rb'\{"type":"resolved","run":\{"token":"[^"\\]*","agent":"[^"\\]*","rig":"[^"\\]*","issue":\{"key":"([^"\\]*)"'
+)
+"""How a record begins, up to its issue, if nothing before that needed an escape; so many bytes have room for that."""
+
 _NO_FACT = (msgspec.MsgspecError, RecursionError)  # RecursionError: what is nested too deeply
 
 
@@ -347,7 +354,9 @@ def newest_first(state: str) -> Iterator[Path]:
     yield from reversed(_listed(closed_folder(state)))
 
 
-def _listed(folder: Path) -> list[Path]:
+def _listed(folder: Path, issue: IssueKey | None = None) -> list[Path]:
+    """The records in a folder, oldest first; without those that are of another issue, as far as their heads tell."""
+
     def age(path: Path) -> float:
         try:
             return path.lstat().st_mtime
@@ -355,17 +364,43 @@ def _listed(folder: Path) -> list[Path]:
             return 0.0
 
     try:
-        return sorted(folder.glob("*.jsonl"), key=age)
+        names = [name for name in os.listdir(folder) if name.endswith(".jsonl")]  # noqa: PTH208 - thousands
+        if issue is not None:
+            names = _without_others(folder, names, issue)
+        return sorted((folder / name for name in names), key=age)
     except OSError as error:
         if error.errno == errno.ENOENT:
             return []
         raise StateError(f"cannot read the run records in {folder}: {error.strerror}") from error
 
 
+def _without_others(folder: Path, names: list[str], issue: IssueKey) -> list[str]:
+    """Thousands of records are several hundred MB, and only their heads are read. What cannot be told is kept."""
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return [name for name in names if _issue_in(place, name) in {None, issue.encode()}]
+    finally:
+        os.close(place)
+
+
+def _issue_in(place: int, name: str) -> bytes | None:
+    descriptor = -1
+    try:
+        # O_NONBLOCK: a FIFO must not hang us
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place)
+        head = _ISSUE.match(os.pread(descriptor, _HEAD, 0))
+    except OSError:  # moved meanwhile, or something else: whoever reads all of it finds out
+        return None
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+    return head[1] if head else None
+
+
 def runs(state: str, issue: IssueKey | None = None) -> Iterator[tuple[Path, Run | StateError]]:
     """Every run of an account, or every run of one issue, oldest first; unreadable records are given as their error."""
-    still_open = open_records(state)  # first: what is closed meanwhile is then in either list
-    closed = _listed(closed_folder(state))
+    still_open = _listed(open_folder(state), issue)  # first: what is closed meanwhile is then in either list
+    closed = _listed(closed_folder(state), issue)
     names = {path.name for path in closed}
     for path in [*closed, *(path for path in still_open if path.name not in names)]:
         try:

@@ -311,6 +311,29 @@ def test_runs_of_one_issue_oldest_first(state):
     assert [path for path, run in found if isinstance(run, CorruptRecord)] == [damaged]
 
 
+def test_of_other_issues_only_the_head_is_read(state, monkeypatch):
+    """Also if an issue's text looks like a head, and if one key is the beginning or the end of another."""
+    keys = ["7", "77", "8", "owner/repo#7"]
+    for number, key in enumerate(keys):
+        title = '"issue":{"key":"7"'
+        records.create(state, resolved(f"{number:032x}", issue=Issue(key=IssueKey(key), title=title))).close()
+    odd = resolved("e" * 32, agent='a "quoted" one', issue=Issue(key=IssueKey("8"), title="x"))
+    records.create(state, odd).close()  # its head does not tell, so all of it is read
+    fifo = records.open_folder(state) / ("f" * 32 + ".jsonl")
+    os.mkfifo(fifo, 0o600)
+    opened = []
+    reads = records.read
+    monkeypatch.setattr(records, "read", lambda path: opened.append(path.stem[0:1] + path.stem[-1:]) or reads(path))
+    for number, key in enumerate(keys):
+        opened.clear()
+        told = {path.stem: run for path, run in records.runs(state, IssueKey(key))}
+        assert sorted(opened) == sorted([f"0{number}", "ee", "ff"])
+        damaged = told.pop(fifo.stem)
+        assert "not a regular file" in str(damaged)
+        wanted = {f"{number:032x}", "e" * 32} if key == "8" else {f"{number:032x}"}
+        assert set(told) == wanted
+
+
 def test_no_records_at_all(state):
     assert records.open_records(state) == []
     assert list(records.runs(state)) == []
