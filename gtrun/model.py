@@ -95,6 +95,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     `command` and `prompt` still carry their placeholders: `{run}` is known only once systemd has started the unit.
     `board` is an absolute path; `time_limit` and `stop_timeout` are in seconds; `path` holds absolute folders.
     `credential_environment` says which variable of the agent program gets which credential.
+    A newer release than the dispatcher's may read it: a field that is added needs a default.
     """
 
     token: Token
@@ -122,6 +123,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     quota_exit_codes: tuple[int, ...] = ()
     credentials: dict[str, Credential] = {}
     credential_environment: dict[str, str] = {}
+    update: bool = True
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +178,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     `pulls` are the issue's pull requests when its finished marker was written; None before that, and if they could not
     be asked for (`pulls_problem`).
+    `release` is the folder of the release whose code the run is, `begun_in` of the one that its unit names; both are
+    empty for an installation without releases.
     """
 
     resolved: ResolvedRun
@@ -190,3 +194,5 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     is_quota_noted: bool = False
     pulls: tuple[PullRequest, ...] | None = None
     pulls_problem: str = ""
+    begun_in: str = ""
+    release: str = ""

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from gtrun.errors import GtrunError
 
+_MOST = 1 << 20  # bytes that are kept of what a program writes
 _TAIL = 0.3  # seconds in which journald has written the last of a burst
-_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-_ENVIRONMENT = {"PATH": _PATH, "LANG": "C.UTF-8", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+_ENVIRONMENT = {"PATH": PATH, "LANG": "C.UTF-8", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ def capture(argv: Sequence[str], *, deadline: float = 10.0) -> Captured:
     import sh  # noqa: PLC0415 - 95 ms that no dispatch and no run pays
 
     try:
-        program = sh.Command(argv[0], search_paths=_PATH.split(":"))
+        program = sh.Command(argv[0], search_paths=PATH.split(":"))
     except sh.CommandNotFound:
-        return Captured(127, "", f"{argv[0]}: not found in {_PATH}")
+        return Captured(127, "", f"{argv[0]}: not found in {PATH}")
     try:
         done = program(
             *list(argv[1:]),
@@ -106,6 +107,39 @@ def quick(argv: Sequence[str], *, seconds: float, most: int = 4 << 20) -> bytes 
     except (TimeoutError, OSError):
         return None
     return b"".join(parts) if code == 0 and sum(map(len, parts)) <= most else None
+
+
+def finish(argv: Sequence[str], *, environment: Mapping[str, str], deadline: float) -> Captured:
+    """Run a program to its end without input, in a session of its own; `deadline` is in seconds.
+
+    What it makes can be read by every account (umask 022). Raises GtrunError if it did not end in time: it is killed,
+    with every child that has not left its process group, and so it is when this process is interrupted.
+    """
+    name, until = Path(argv[0]).name, time.monotonic() + deadline
+    kept = {1: bytearray(), 2: bytearray()}
+
+    def hear(stream: int, chunk: bytes) -> bool:
+        if time.monotonic() > until:  # one that never stops to talk
+            raise TimeoutError
+        kept[stream].extend(chunk[: _MOST - len(kept[stream])])
+        return False
+
+    try:
+        child = subprocess.Popen(
+            list(argv), env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True, umask=0o022,
+        )  # fmt: skip
+    except OSError as error:
+        return Captured(127, "", f"{argv[0]}: {error.strerror}")
+    with child:
+        try:
+            code = _relay(child, hear, lambda: until)
+        except BaseException as error:
+            os.killpg(child.pid, signal.SIGKILL)  # not reaped yet, so nobody else has its number
+            if isinstance(error, TimeoutError):
+                raise GtrunError(f"{name} did not end within {deadline:g} s") from None
+            raise
+    return Captured(code, kept[1].decode("utf-8", "replace"), kept[2].decode("utf-8", "replace"))
 
 
 def _relay(

@@ -68,4 +68,5 @@ def resolved(fleet: Fleet, agent: Agent, token: Token, issue: Issue, *, by: str)
         dispatched_by=by,
         quota_patterns=profile.quota_patterns,
         quota_exit_codes=profile.quota_exit_codes,
+        update=profile.update,
     )

@@ -19,8 +19,8 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "exits", "errors", "text", "measures", "names", "model", "markers", "placeholders", "account", "files", "alive",
         "hangup", "quota", "resets", "exhausted", "pulls",
     ),
-    # what people wrote in fleet.toml; programs of others
-    "edge": ("config", "process"),
+    # what people wrote in fleet.toml; programs of others; the releases of gtrun itself
+    "edge": ("config", "process", "release"),
     # the three things that gtrun keeps its promises with
     "ground": ("systemd", "board", "state"),
     # what one dispatch is made of: the program to run, the process that acts as its account, the guards
@@ -40,7 +40,7 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "typer": ("cli.app", "cli.commands"),  # 32 ms: `run`, `closeout` and a plain dispatch do without
     "rich": ("cli.output",),
     "os.fork": ("reach.worker", "state.claim"),
-    "os.execve": ("runner.run",),
+    "os.execve": ("runner.run", "runner.update"),
 }
 
 # What has no place: a shell, a second way to start a program, a wait that nothing can end
@@ -153,7 +153,7 @@ def test_every_floor_is_lived_in():
         ({"reach.worker": "import pystemd.dbuslib"}, "uses pystemd.dbuslib, which is for ('systemd',)"),
         ({"looking": "def f():\n  import subprocess"}, "uses subprocess, which is for ('process',)"),
         ({"state.ledger": "import os\nos.fork()"}, "uses os.fork, which is for ('reach.worker', 'state.claim')"),
-        ({"looking": "import os as o\no.execve('x')"}, "uses os.execve, which is for ('runner.run',)"),
+        ({"looking": "import os as o\no.execve('x')"}, "uses os.execve, which is for ('runner.run', 'runner.update')"),
         ({"runner.run": "import os\nos.execvp('x')"}, "uses os.execvp, which has no place here"),
         ({"looking": "from os import system"}, "uses os.system, which has no place here"),
         ({"looking": "from time import sleep"}, "uses time.sleep, which has no place here"),

@@ -106,6 +106,10 @@ def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:
             from gtrun.reach.worker import serve  # noqa: PLC0415
 
             return serve(name)
+        case ["imports"]:
+            from gtrun.cli.proof import prove  # noqa: PLC0415
+
+            return prove()
         case ["dispatch", target, issue] if not target.startswith("-") and not issue.startswith("-"):
             from gtrun.cli.dispatching import dispatch  # noqa: PLC0415
             from gtrun.cli.invocation import Invocation  # noqa: PLC0415

@@ -36,6 +36,7 @@ _RUN = Keys(
         "keep": values.duration,
         "quota_patterns": values.patterns,
         "quota_exit_codes": values.exit_codes,
+        "update": values.switch,
     },
     planned=frozenset({"idle_limit", "clones"}),
 )

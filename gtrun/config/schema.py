@@ -68,6 +68,7 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     keep: float = 30 * 86400.0
     quota_patterns: tuple[str, ...] = ()
     quota_exit_codes: tuple[int, ...] = ()
+    update: bool = True
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):

@@ -215,6 +215,13 @@ def size(value: object) -> int:
     return measures.size(value)
 
 
+def switch(value: object) -> bool:
+    """On or off."""
+    if not isinstance(value, bool):
+        raise WrongValueError(f"expected true or false, found {found(value)}")
+    return value
+
+
 def tasks(value: object) -> int:
     """A number of processes and threads."""
     return _whole(value, 1, 1 << 22)  # PID_MAX_LIMIT of Linux

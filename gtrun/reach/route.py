@@ -6,6 +6,7 @@ import msgspec
 
 from gtrun.account import Account
 from gtrun.reach import transport
+from gtrun.release import installation
 
 LOCALHOST = "localhost"
 CONNECT_TIMEOUT = 8
@@ -77,5 +78,9 @@ Route = Account | Far
 
 
 def this_installation() -> list[str]:
-    """The command that runs this very gtrun: isolated, so that no variable and no folder of the agent changes it."""
-    return [sys.executable, "-I", "-m", "gtrun"]
+    """The command that runs this very gtrun: isolated, so that no variable and no folder of the agent changes it.
+
+    Of a release it is that release's own program: what `current` is turned to meanwhile changes nothing.
+    """
+    folder = installation.this_folder()
+    return [str(installation.program_of(folder))] if folder else [sys.executable, "-I", "-m", "gtrun"]

@@ -24,6 +24,7 @@ from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
 from gtrun.resets import zone_of
 from gtrun.runner.judge import Evidence, Judgement, judge
+from gtrun.runner.update import hand_over
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.darkening import note_quota
@@ -46,6 +47,7 @@ def closeout(encoded_path: str) -> int:
         print(f"gtrun: {records.set_aside(path, error)}", file=sys.stderr)
         return 0
     with record:
+        hand_over(record, encoded_path)
         resolved = record.run.resolved
         # a third: two close-outs, and the rest is systemd's own; the kernel ends us where we cannot end ourselves
         allowed = resolved.stop_timeout / 3

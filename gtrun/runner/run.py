@@ -1,8 +1,8 @@
 """`gtrun run`: the unit's ExecStart. It makes sure that this is still work, says that it starts, and becomes the agent.
 
-The order is the promise: resolve, ask the board whether this is still work, make the started intent durable, post the
-marker, execve(2). Nothing of gtrun is left in the unit while the agent program works. The exit codes for what ends
-here are those of a shell: 127 not found, 126 not executable.
+The order is the promise: bring gtrun itself up to date, resolve, ask the board whether this is still work, make the
+started intent durable, post the marker, execve(2). Nothing of gtrun is left in the unit while the agent program works.
+The exit codes for what ends here are those of a shell: 127 not found, 126 not executable.
 """
 
 import os
@@ -22,6 +22,8 @@ from gtrun.markers import Kind
 from gtrun.model import ResolvedRun
 from gtrun.names import RunId, decode_path
 from gtrun.program import Program, resolve
+from gtrun.runner import update as update_step
+from gtrun.runner.update import this_release
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.record import Begun, Disposed, GaveUp, Noted, Owed, Record
@@ -40,9 +42,15 @@ def run(encoded_path: str) -> int:
     except FileNotFoundError:
         raise _begun_already() from None
     with record:
-        if record.run.begun_at is not None or record.run.ending is not None:
-            raise _begun_already()
-        record.append(Begun(run_id, time.time()))
+        begun = Begun(run_id, time.time(), this_release())
+        is_going_on = update_step.is_going_on(record, run_id)
+        if not is_going_on:
+            if record.run.begun_at is not None or record.run.ending is not None:
+                raise _begun_already()
+            record.append(begun)
+    if not is_going_on and record.run.resolved.update:
+        update_step.update(path, encoded_path, begun)
+    with _reopened(path) as record:
         resolved = record.run.resolved
         try:
             stack = resource.getrlimit(resource.RLIMIT_STACK)[0] % (1 << 64)  # -1 is no limit
@@ -66,6 +74,13 @@ def run(encoded_path: str) -> int:
     except OSError as error:
         with Record(path) as record:
             return _give_up(record, LaunchFailed(_why_not(program, error)), _NOT_EXECUTABLE)
+
+
+def _reopened(path: Path) -> Record:
+    try:
+        return Record(path)
+    except FileNotFoundError:
+        raise StateError(f"the record of this run is gone: {path}") from None
 
 
 def _begun_already() -> StateError:

@@ -40,10 +40,27 @@ class Resolved(msgspec.Struct, frozen=True, tag="resolved"):
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """The manager executed the runner. `at` is in seconds since the epoch; None if it only tried to."""
+    """The manager executed the runner, of this release (its folder).
+
+    `at` is in seconds since the epoch; None if it only tried to.
+    """
 
     run: RunId
     at: float | None
+    release: str = ""
+
+
+class Updated(msgspec.Struct, frozen=True, tag="updated"):
+    """This run goes on in another release (its folder), once and for all; durable before that is executed."""
+
+    run: RunId
+    release: str
+
+
+class HandedOver(msgspec.Struct, frozen=True, tag="handed-over"):
+    """The close-out was given to the release that the run has ended up in."""
+
+    run: RunId
 
 
 class Noted(msgspec.Struct, frozen=True, tag="noted"):
@@ -103,7 +120,10 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     at: float
 
 
-Fact = Resolved | Begun | Noted | GaveUp | Disposed | StopAsked | Owed | Posted | QuotaNoted | PullsSeen | Ended
+Fact = (
+    Resolved | Begun | Updated | HandedOver | Noted | GaveUp | Disposed | StopAsked | Owed | Posted | QuotaNoted
+    | PullsSeen | Ended
+)  # fmt: skip
 
 _decoder = msgspec.json.Decoder(Fact)
 _HEAD = 1024
@@ -150,17 +170,27 @@ def create(state: str, run: ResolvedRun) -> "Record":
 
 
 class Told(msgspec.Struct):
-    """What a record's facts tell: the run, why the runner gave up, and why it was disposed (empty: it did not)."""
+    """What a record's facts tell: the run, why the runner gave up, and why it was disposed (empty: it did not).
+
+    `updated_in` and `handed_over_in` are the unit's invocations in which that happened.
+    """
 
     run: Run
     gave_up: str = ""
     disposed: str = ""
+    updated_in: RunId | None = None
+    handed_over_in: RunId | None = None
 
-    def learn(self, fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
+    def learn(self, fact: Fact) -> None:  # noqa: C901, PLR0912 - one case for each kind of fact
         """One more fact, in the order in which they became true."""
         match fact:
-            case Begun(run, at):
-                self._set(run=run, begun_at=at)
+            case Begun(run, at, release):
+                self._set(run=run, begun_at=at, begun_in=release, release=release)
+            case Updated(run, release):
+                self.updated_in = run
+                self._set(release=release)
+            case HandedOver(run):
+                self.handed_over_in = run
             case Noted(text):
                 self._set(notes=(*self.run.notes, text))
             case GaveUp(reason):
@@ -286,6 +316,16 @@ class Record:
     def disposed(self) -> str:
         """Why the run was disposed of; empty if it was not."""
         return self._told.disposed
+
+    @property
+    def updated_in(self) -> RunId | None:
+        """The unit's invocation in which the run went on in another release; None if it did not."""
+        return self._told.updated_in
+
+    @property
+    def handed_over_in(self) -> RunId | None:
+        """The unit's invocation in which the close-out was given to that release; None if it was not."""
+        return self._told.handed_over_in
 
     @property
     def is_settled(self) -> bool:

@@ -353,6 +353,7 @@ def in_run(line: str) -> str:
         (in_run("time_limit = true"), f"run.time_limit: {QUOTED} true"),
         (in_run("time_limit = 10:30:00"), f"run.time_limit: {QUOTED} a date"),
         (in_run("stop_timeout = '4s'"), "run.stop_timeout: expected at least 5s, as the close-out works within it"),
+        (in_run("update = 'no'"), "run.update: expected true or false, found 'no'"),
         (in_run("keep = 'forever'"), "run.keep: expected a duration like"),
         (in_run("quota_patterns = ['*']"), "run.quota_patterns: expected a text of 5 to 200 characters besides *"),
         (in_run("quota_patterns = 'limit'"), "run.quota_patterns: expected a list like"),

@@ -25,12 +25,14 @@ from gtrun.state.record import (
     Ended,
     Fact,
     GaveUp,
+    HandedOver,
     Noted,
     Owed,
     Posted,
     Record,
     Resolved,
     StopAsked,
+    Updated,
 )  # fmt: skip
 
 RUN = RunId("0123456789abcdef" * 2)
@@ -394,3 +396,28 @@ def test_facts_that_are_nested_too_deeply_are_none(record):
     record.path.write_bytes(deep)
     with pytest.raises(CorruptRecord):
         records.read(record.path)
+
+
+def test_one_run_of_two_releases(state):
+    with records.create(state, resolved()) as record:
+        record.append(Begun(RUN, 2.0, "/g/releases/a"))
+        assert (record.run.begun_in, record.run.release, record.updated_in) == ("/g/releases/a", "/g/releases/a", None)
+        record.append(Updated(RUN, "/g/releases/b"), HandedOver(RUN))
+        assert (record.run.begun_in, record.run.release) == ("/g/releases/a", "/g/releases/b")
+        assert (record.updated_in, record.handed_over_in) == (RUN, RUN)
+
+
+def test_a_record_of_the_first_version_is_read(tmp_path):
+    """What an older dispatcher wrote before a field was there, and what a newer release will write one day."""
+    run = msgspec.to_builtins(resolved())
+    first = {key: run[key] for key in (
+        "token", "agent", "rig", "issue", "unit", "identifier", "board", "terminal_labels", "terminal_glyphs",
+        "backend", "command", "prompt", "workdir", "environment", "path", "time_limit", "stop_timeout", "limits",
+        "keep", "dispatched_at", "dispatched_by",
+    )}  # fmt: skip
+    facts = [
+        {"type": "resolved", "run": first}, {"type": "begun", "run": RUN, "at": 2.0},
+        {"type": "unheard-of", "x": 1}, {"type": "noted", "text": "a", "more": 1},
+    ]  # fmt: skip
+    told = records.fold(tmp_path, b"".join(msgspec.json.encode(fact) + b"\n" for fact in facts))
+    assert (told.run.resolved, told.run.begun_at, told.run.notes) == (resolved(), 2.0, ("a",))

@@ -12,6 +12,7 @@ from gtrun.names import RunId, Token, encode_path
 from gtrun.program import DEFAULT_PROMPT, expand_home, read_prompt, resolve
 from gtrun.reach.operations.session import Name, Nothing, Session, by_token
 from gtrun.reach.route import this_installation
+from gtrun.release.installation import pinned
 from gtrun.state import record as records
 from gtrun.state.record import Ended, Record
 from gtrun.systemd import exitstatus, transient, units
@@ -109,7 +110,8 @@ def start(session: Session, arguments: ToStart) -> StartReply:
     if record is None:
         raise StateError("no run was prepared")
     run = record.run.resolved
-    command = arguments.gtrun or this_installation()
+    # never by way of a link that an update turns while the run lives
+    command = [pinned(arguments.gtrun[0]), *arguments.gtrun[1:]] if arguments.gtrun else this_installation()
     if not os.access(command[0], os.X_OK):
         raise LaunchFailed(
             f"{session.account.name} cannot execute {command[0]}, by which its unit would run gtrun",
