@@ -71,12 +71,17 @@ _ADDED = (
 ) STRICT, WITHOUT ROWID""",
     # when somebody last reopened an issue or changed its labels
     "CREATE TABLE turns (issue INTEGER PRIMARY KEY REFERENCES issues, at REAL NOT NULL) STRICT",
-    """CREATE TRIGGER reopening_turns AFTER UPDATE OF is_open ON issues WHEN NEW.is_open > OLD.is_open
-    BEGIN INSERT OR REPLACE INTO turns VALUES (NEW.number, (julianday ('now') - 2440587.5) * 86400.0); END""",
-    """CREATE TRIGGER labelling_turns AFTER INSERT ON labels
-    BEGIN INSERT OR REPLACE INTO turns VALUES (NEW.issue, (julianday ('now') - 2440587.5) * 86400.0); END""",
-    """CREATE TRIGGER unlabelling_turns AFTER DELETE ON labels
-    BEGIN INSERT OR REPLACE INTO turns VALUES (OLD.issue, (julianday ('now') - 2440587.5) * 86400.0); END""",
+    *(
+        # no INSERT OR REPLACE: the OR of the statement that fires a trigger would take its place
+        # (https://www.sqlite.org/lang_createtrigger.html)
+        f"CREATE TRIGGER {name} AFTER {event} BEGIN DELETE FROM turns WHERE issue = {issue};"  # noqa: S608 - constants
+        f" INSERT INTO turns VALUES ({issue}, (julianday ('now') - 2440587.5) * 86400.0); END"
+        for name, event, issue in (
+            ("reopening_turns", "UPDATE OF is_open ON issues WHEN NEW.is_open > OLD.is_open", "NEW.number"),
+            ("labelling_turns", "INSERT ON labels", "NEW.issue"),
+            ("unlabelling_turns", "DELETE ON labels", "OLD.issue"),
+        )
+    ),
 )
 """What came after the first version. It adds and changes nothing, so the version stays, and processes of an older
 gtrun go on beside it: a run's close-out may be one.

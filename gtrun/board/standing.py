@@ -30,6 +30,7 @@ def standing(
 
     A run that succeeded, or a merged pull request, ends the board's call for more work until somebody says otherwise:
     reopens the issue or changes its labels. Whether a run of it is live, and whether it is blocked, is not asked here.
+    A comment counts by what it says: give it only those of authors who are believed.
     """
     comments = list(comments)
     if disposal(issue, comments, terminal_labels, terminal_glyphs):

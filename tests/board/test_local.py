@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from gtrun.board.local import BODY_MAX, TITLE_MAX, LocalBoard
 from gtrun.errors import BoardUnavailable, GtrunError, UsageError
+from gtrun.model import PullRequest, PullState
 from gtrun.names import IssueKey
 
 DEADLINE = 30.0  # seconds; reaching it is a failure, never the normal case
@@ -594,3 +595,136 @@ def test_opening_imports_nothing_dear() -> None:
     program = f"import sys, gtrun.board.local; print(*sorted(set({names}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+# --- pull requests, and boards from before them
+
+
+def url(number: int = 7, state: PullState = PullState.OPEN, **more: bool | float | None) -> PullRequest:
+    return PullRequest(url=f"https://git.example/{number}", state=state, **more)  # type: ignore[arg-type]
+
+
+def test_a_pull_request_is_noted_and_what_becomes_of_it(board: LocalBoard) -> None:
+    board.add("t")
+    board.record_pull_request(KEY, url(7))
+    board.record_pull_request(KEY, url(7, PullState.DRAFT))
+    board.record_pull_request(KEY, url(8, auto_merge=True))
+    assert board.pull_requests(KEY) == [url(8, auto_merge=True), url(7, PullState.DRAFT)]
+    board.record_pull_request(KEY, url(7, PullState.MERGED, merged_at=5.0))
+    board.record_pull_request(KEY, url(7, PullState.MERGED, merged_at=9.0))  # told twice: it was merged once
+    assert board.pull_requests(KEY)[0] == url(7, PullState.MERGED, merged_at=5.0)
+    board.record_pull_request(KEY, url(7, PullState.CLOSED))
+    assert board.pull_requests(KEY) == [url(8, auto_merge=True), url(7, PullState.CLOSED)]
+    assert board.pull_requests(IssueKey("2")) == board.pull_requests(IssueKey("o/r#1")) == []
+
+
+def test_one_merged_without_an_instant_was_merged_now(board: LocalBoard) -> None:
+    board.add("t")
+    before = time.time()
+    board.record_pull_request(KEY, url(7, PullState.MERGED))
+    merged_at = board.pull_requests(KEY)[0].merged_at
+    assert merged_at is not None
+    assert before <= merged_at <= time.time()
+
+
+def test_what_is_no_pull_request(board: LocalBoard) -> None:
+    with pytest.raises(GtrunError, match="there is no issue 1"):
+        board.record_pull_request(KEY, url())
+    board.add("t")
+    for text in ("", "a\nb", "x" * 501):
+        with pytest.raises(UsageError):
+            board.record_pull_request(KEY, PullRequest(url=text, state=PullState.OPEN))
+
+
+def test_who_reopens_or_labels_an_issue_turns_it(board: LocalBoard) -> None:
+    def turned() -> float | None:
+        issue = board.issue(KEY)
+        assert issue is not None
+        return issue.turned_at
+
+    board.add("t")
+    assert turned() is None
+    board.close_issue(KEY)
+    board.post(KEY, author="a", body="b")
+    board.record_pull_request(KEY, url())
+    assert turned() is None
+    for change in (
+        lambda: board.reopen_issue(KEY),
+        lambda: board.label(KEY, add=["a"]),
+        lambda: board.label(KEY, remove=["a"]),
+    ):
+        before = time.time()
+        change()
+        at = turned()
+        assert at is not None
+        assert before - 0.01 <= at <= time.time() + 0.01  # SQLite's own clock has milliseconds
+    at = turned()
+    board.reopen_issue(KEY)
+    board.label(KEY, remove=["a"])
+    assert turned() == at  # nothing changed
+    assert [issue.turned_at for issue in board.issues()] == [at]
+
+
+def make_old(path: str) -> None:
+    """A board as the first version left it, with one issue and a label."""
+    make(path)
+    with LocalBoard.open(path) as board:
+        board.label(KEY, add=["old"])
+    with contextlib.closing(raw(path)) as database:
+        for name in ("reopening_turns", "labelling_turns", "unlabelling_turns"):
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute("DROP TABLE turns")
+        database.execute("DROP TABLE pull_requests")
+
+
+def test_an_old_board_is_read_as_it_is(path: str) -> None:
+    make_old(path)
+    with LocalBoard.open(path) as board:
+        issue = board.issue(KEY)
+        assert issue is not None
+        assert (issue.labels, issue.turned_at) == (("old",), None)
+        assert [issue.key for issue in board.issues()] == [KEY]
+        assert board.pull_requests(KEY) == []
+    with contextlib.closing(raw(path)) as database:
+        assert database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'turns'").fetchone() is None
+
+
+def test_an_old_board_is_extended_under_processes_of_the_old_version(path: str) -> None:
+    """Its next writer does it, and who has it open already goes on; what they label turns the issue as well."""
+    make_old(path)
+    with contextlib.closing(raw(path)) as old, LocalBoard.open(path) as reader, LocalBoard.open(path) as writer:
+        old.execute("INSERT INTO comments (issue, author, body, at) VALUES (1, 'old', 'before', 1)")
+        writer.record_pull_request(KEY, url())
+        assert reader.pull_requests(KEY) == [url()]
+        old.execute("INSERT INTO comments (issue, author, body, at) VALUES (1, 'old', 'after', 2)")
+        assert [comment.body for comment in reader.comments(KEY)] == ["before", "after"]
+        old.execute("INSERT INTO labels VALUES (1, 'by the old')")
+        issue = reader.issue(KEY)
+        assert issue is not None
+        assert issue.turned_at is not None
+        assert old.execute("PRAGMA user_version").fetchone() == (1,)  # so it opens it again
+        assert old.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_many_extend_an_old_board_at_once(path: str) -> None:
+    make_old(path)
+
+    def write(number: int) -> None:
+        with LocalBoard.open(path, wait=DEADLINE) as board:
+            board.record_pull_request(KEY, url(number))
+
+    children = [fork(partial(write, number)) for number in range(8)]
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 8
+    with LocalBoard.open(path) as board:
+        assert len(board.pull_requests(KEY)) == 8
+
+
+def test_a_locked_old_board_can_be_read(path: str) -> None:
+    make_old(path)
+    with contextlib.closing(raw(path)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        with LocalBoard.open(path, wait=0.1) as board:
+            assert board.pull_requests(KEY) == []
+            assert board.issue(KEY) is not None
+            with pytest.raises(BoardUnavailable, match="is locked"):
+                board.record_pull_request(KEY, url())

@@ -114,6 +114,7 @@ def test_the_documents(shell: Shell) -> None:
         "issue": "1",
         "title": "t",
         "state": "open",
+        "standing": "ready",
         "labels": ["l"],
         "priority": 2,
         "blocked_by": [],
@@ -159,11 +160,31 @@ def test_show_is_for_people(shell: Shell) -> None:
     out, errors = shell.types("show", "1")
     lines = out.splitlines()
     assert errors == ""
-    assert lines[:4] == ["1: t", "state:      open", "labels:     l", "priority:   P2"]
+    assert lines[:4] == ["1: t", "state:      awaiting", "labels:     l", "priority:   P2"]
     assert lines[4].startswith("created:    20")
     assert lines[5:8] == ["", "    one", r"    \x1b[31mtwo"]
     assert lines[9].startswith("eve, 20")
     assert lines[10:] == ["    root, 2026-01-01 00:00:00 UTC:", "        approved"]
+
+
+def test_pull_requests(shell: Shell) -> None:
+    shell.types("add", "t")
+    shell.types("pr", "1", "--url", "https://git.example/7")
+    shell.types("pr", "1", "--url", "https://git.example/8\x1b[2J", "--state", "armed")
+    out, _ = shell.types("show", "1")
+    assert [line for line in out.splitlines() if line.startswith("pull")] == [
+        r"pull:       https://git.example/8\x1b[2J is open with auto-merge armed, and not merged",
+        "pull:       https://git.example/7 is open, and not merged",
+    ]
+    shell.types("pr", "1", "--url", "https://git.example/7", "--state", "merged")
+    first, second = shell.reads("show", "1")["pull_requests"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", first.pop("merged_at"))
+    assert first == {"url": "https://git.example/7", "state": "merged", "auto_merge": False, "repo": None}
+    assert (second["state"], second["auto_merge"], second["merged_at"]) == ("open", True, None)
+    assert shell.types("list")[0].splitlines()[1] == "1      P2        shipped                       t"
+    shell.types("pr", "2", "--url", "x", code=1)
+    shell.types("pr", "1", "--url", "x", "--state", "approved", code=2)
+    shell.types("pr", "1", code=2)
 
 
 HOSTILE = [

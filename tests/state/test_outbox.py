@@ -8,7 +8,7 @@ import pytest
 from gtrun.board.local import LocalBoard
 from gtrun.errors import BoardUnavailable, StateError
 from gtrun.markers import Kind
-from gtrun.model import Ending, Issue, Result
+from gtrun.model import Ending, Issue, PullRequest, PullState, Result
 from gtrun.names import RunId
 from gtrun.state import outbox
 from gtrun.state import record as records
@@ -186,3 +186,57 @@ def test_a_record_in_use_holds_up_nobody(state, board, boards):
         outbox.flush(state, boards, deadline=time.monotonic() + 60)
         assert records.read(other).posted == ("started",)
     assert records.read(path).posted == ()
+
+
+def with_pull(board, state, **more):
+    with LocalBoard.open(board) as opened:
+        opened.record_pull_request("1", PullRequest(url="https://git.example/7", state=state, **more))
+
+
+def test_the_finished_marker_tells_the_pull_requests_as_they_are_when_it_is_tried_first(
+    state, board, boards, monkeypatch
+):
+    """A marker that is tried again has the text of the first time, whatever has become of them meanwhile."""
+    path = owing(state, board, 0, Ended(ENDING, 2.0))
+    with_pull(board, PullState.OPEN, auto_merge=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalBoard, "post", lambda *_, **__: (_ for _ in ()).throw(BoardUnavailable("away")))
+        assert flush(state, boards) == ["away"]  # it was the started marker that failed: nothing was asked yet
+        assert records.read(path).pulls is None
+    real = LocalBoard.post
+
+    def only_started(self, key, *, author, body, marker=None):
+        if "finished" in (marker or ""):
+            raise BoardUnavailable("away")
+        return real(self, key, author=author, body=body, marker=marker)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalBoard, "post", only_started)
+        assert flush(state, boards) == ["away"]
+    first = outbox.marker_body(records.read(path), Kind.FINISHED)
+    with_pull(board, PullState.MERGED)
+    assert flush(state, boards) == []
+    assert comments(board)[1] == first
+    assert "is open with auto-merge armed, and not merged" in first
+
+
+def test_pull_requests_that_cannot_be_asked_for_keep_no_marker_back(state, board, boards, monkeypatch):
+    owing(state, board, 0, Ended(ENDING, 2.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalBoard, "pull_requests", lambda *_: (_ for _ in ()).throw(BoardUnavailable("x" * 5000)))
+        assert flush(state, boards) == []
+    assert kinds(board) == ["started", "finished"]
+    assert "whether there is a pull request for this issue could not be asked (xxx" in comments(board)[1]
+    assert len(comments(board)[1]) < 1000
+
+
+def test_many_pull_requests_fit_into_the_reserve(state, board, boards):
+    path = owing(state, board, 0, Ended(ENDING, 2.0))
+    size = path.stat().st_size
+    with LocalBoard.open(board) as opened:
+        for number in range(40):
+            long = PullRequest(url=f"https://git.example/{number:03}/{'x' * 470}", state=PullState.OPEN)
+            opened.record_pull_request("1", long)
+    assert flush(state, boards) == []
+    assert comments(board)[1].count("is open, and not merged") == 10
+    assert (records.closed_folder(state) / path.name).stat().st_size == size

@@ -93,9 +93,9 @@ def list_issues(
         document("board-list", board=str(path), issues=[_as_dict(issue, stand[issue.key]) for issue in issues])
         return
     table(
-        ("ISSUE", "PRIORITY", "STATE", "STANDING", "LABELS", "BLOCKED BY", "TITLE"),
+        ("ISSUE", "PRIORITY", "STATE", "LABELS", "BLOCKED BY", "TITLE"),
         [
-            (i.key, f"P{i.priority}", _state(i), stand[i.key], ", ".join(i.labels), ", ".join(i.blocked_by), i.title)
+            (i.key, f"P{i.priority}", _said(i, stand[i.key]), ", ".join(i.labels), ", ".join(i.blocked_by), i.title)
             for i in issues
         ],
     )
@@ -233,6 +233,11 @@ def _state(issue: Issue) -> str:
     return "open" if issue.is_open else "closed"
 
 
+def _said(issue: Issue, stands: Standing) -> str:
+    """Its state for people: an open one is also `awaiting` or `shipped`."""
+    return stands.value if stands in {Standing.AWAITING, Standing.SHIPPED} else _state(issue)
+
+
 def _standing(context: typer.Context, board: LocalBoard, issue: Issue) -> Standing:
     terminal = context.obj.fleet().board
     comments, pulls = board.comments(issue.key), board.pull_requests(issue.key)
@@ -257,8 +262,7 @@ def _print_issue(issue: Issue, stands: Standing, pulls: list[PullRequest], comme
     """An issue for people: what others wrote is indented, so that it cannot pass for a line of ours."""
     print(f"{issue.key}: {plain(issue.title)}")
     lines = [
-        ("state", _state(issue)),
-        ("standing", stands),
+        ("state", _said(issue, stands)),
         ("labels", ", ".join(issue.labels)),
         ("priority", f"P{issue.priority}"),
         ("blocked by", ", ".join(issue.blocked_by)),
