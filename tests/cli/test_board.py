@@ -126,7 +126,7 @@ def test_the_documents(shell: Shell) -> None:
     shell.types("comment", "1", "--body", f"text\n\n{line}", "--author", "somebody")
     shown = shell.reads("show", "1")
     (comment,) = shown["comments"]
-    assert shown == {"kind": "board-show", "issue": issue, "comments": [comment]}
+    assert shown == {"kind": "board-show", "issue": issue, "comments": [comment], "pull_requests": []}
     assert comment == {"author": "somebody", "at": comment["at"], "body": f"text\n\n{line}"}
 
 
@@ -181,7 +181,7 @@ def test_pull_requests(shell: Shell) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", first.pop("merged_at"))
     assert first == {"url": "https://git.example/7", "state": "merged", "auto_merge": False, "repo": None}
     assert (second["state"], second["auto_merge"], second["merged_at"]) == ("open", True, None)
-    assert shell.types("list")[0].splitlines()[1] == "1      P2        shipped                       t"
+    assert shell.types("list")[0].splitlines()[1] == "1      P2        shipped                      t"
     shell.types("pr", "2", "--url", "x", code=1)
     shell.types("pr", "1", "--url", "x", "--state", "approved", code=2)
     shell.types("pr", "1", code=2)
