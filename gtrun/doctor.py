@@ -39,7 +39,7 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
 
     def arguments(agent: Agent) -> at_agent.ToExamine:
         issue = Issue(key=IssueKey("1"), title="doctor")
-        run = resolved(fleet, agent, Token("0" * 32), issue, by=caller.name) if agent.run.command else None
+        run = resolved(fleet, agent, Token("0" * 32), issue, (), by=caller.name) if agent.run.command else None
         is_there = board.is_fine and not _is_missing(fleet.board.path)
         return at_agent.ToExamine(fleet.board.path if is_there else None, run, agent.run.prompt)
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 
+import msgspec
+
 from gtrun.measures import human_bytes, human_seconds
 from gtrun.model import Ending, PullRequest, ResolvedRun, Result
 from gtrun.names import RunId
@@ -30,10 +32,20 @@ def machine_line(kind: Kind, run: RunId, result: Result | None = None) -> str:
     return f"<!-- gtrun:{kind} run={run}{f' result={result}' if result else ''} -->"
 
 
-def finished_result(body: str) -> str | None:
-    """The result that a finished marker tells, empty for one that does not say; None for any other comment."""
-    found = [line for line in _LINE.finditer(body) if line.end() == len(body.rstrip())]
-    return (found[0][3] or "") if found and found[0][1] == Kind.FINISHED else None
+class Marker(msgspec.Struct, frozen=True):
+    """What a marker's machine line tells; `result` is empty in a started one, and where it was not told yet."""
+
+    kind: Kind
+    run: RunId
+    result: str = ""
+
+
+def parse(body: str) -> Marker | None:
+    """The marker that a comment is; None for any other comment, such as one that quotes a marker."""
+    for line in _LINE.finditer(body):
+        if line.end() == len(body.rstrip()):
+            return Marker(Kind(line[1]), RunId(line[2]), line[3] or "")
+    return None
 
 
 def without_machine_lines(body: str) -> str:

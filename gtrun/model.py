@@ -93,6 +93,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     """All that the runner and the close-out need, so that neither reads fleet.toml.
 
     `command` and `prompt` still carry their placeholders: `{run}` is known only once systemd has started the unit.
+    `attempt` counts the issue's runs from 1, and `previous` tells how the one before this ended.
     `board` is an absolute path; `time_limit` and `stop_timeout` are in seconds; `path` holds absolute folders.
     `credential_environment` says which variable of the agent program gets which credential.
     A newer release than the dispatcher's may read it: a field that is added needs a default.
@@ -121,6 +122,8 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     dispatched_by: str
     quota_patterns: tuple[str, ...] = ()
     quota_exit_codes: tuple[int, ...] = ()
+    attempt: int = 1
+    previous: str = ""
     credentials: dict[str, Credential] = {}
     credential_environment: dict[str, str] = {}
     update: bool = True

@@ -5,6 +5,7 @@ by the runner, with the run's ID, for the real thing.
 """
 
 import os
+import pwd
 import stat
 from collections.abc import Mapping
 
@@ -21,7 +22,9 @@ Work on issue {issue}: {title}
 {body}
 
 You are agent {agent}. Work in {workdir}. When you are done, commit, push a branch and open a pull request.
-"""
+{previous}"""
+PROMPT_PLACEHOLDERS = ("issue", "url", "run", "agent", "workdir", "title", "attempt", "body", "previous")
+"""What a prompt template may contain."""
 
 STRING_MAX = 32 * 4096 - 1  # MAX_ARG_STRLEN of execve(2), less its NUL
 _ARGUMENTS_MAX = 6 << 20  # three quarters of _STK_LIM, whatever the stack limit
@@ -112,9 +115,14 @@ def read_prompt(path: str) -> str:
     if len(data) > _PROMPT_MAX:
         raise LaunchFailed(f"the prompt {path} has more than {_PROMPT_MAX} bytes")
     try:
-        return data.decode()
+        template = data.decode()
     except UnicodeDecodeError:
         raise LaunchFailed(f"the prompt {path} is not UTF-8") from None
+    try:
+        expand(template, dict.fromkeys(PROMPT_PLACEHOLDERS, ""))
+    except ValueError as error:
+        raise LaunchFailed(f"the prompt {path} is not usable: {error}") from error
+    return template
 
 
 def argument_space(stack: int) -> int:
@@ -123,8 +131,9 @@ def argument_space(stack: int) -> int:
 
 
 def environment_of(run: ResolvedRun, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What the manager gives its units, with what the profile says."""
-    environment = {key: value for key, value in inherited.items() if key not in _DROPPED}
+    """What the manager gives its units, with what the profile says; a home, also where that has none."""
+    environment = {"HOME": pwd.getpwuid(os.geteuid()).pw_dir} if "HOME" not in inherited else {}
+    environment |= {key: value for key, value in inherited.items() if key not in _DROPPED}
     return environment | {"PATH": ":".join(run.path)} | run.environment
 
 
@@ -150,9 +159,10 @@ def resolve(
         "agent": run.agent,
         "workdir": run.workdir,
         "title": run.issue.title,
+        "attempt": str(run.attempt),
     }
     try:
-        prompt = expand(run.prompt, {**values, "body": run.issue.body})
+        prompt = expand(run.prompt, {**values, "body": run.issue.body, "previous": run.previous})
     except ValueError as error:
         raise LaunchFailed(f"the prompt template is not usable: {error}") from error
     if "\0" in prompt:

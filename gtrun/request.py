@@ -2,15 +2,16 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from gtrun.account import Account
 from gtrun.config import Agent, Fleet
 from gtrun.errors import ConfigError
-from gtrun.model import Issue, ResolvedRun
+from gtrun.model import Comment, Issue, ResolvedRun
 from gtrun.names import IssueKey, Token, identifier, unit_name
+from gtrun.previous import previous
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -38,9 +39,14 @@ def dispatchable(fleet: Fleet, request: Request) -> Agent:
     return agent
 
 
-def resolved(fleet: Fleet, agent: Agent, token: Token, issue: Issue, *, by: str) -> ResolvedRun:
-    """The run, but for what only the agent's account can tell: its home and its prompt template."""
-    profile = agent.run
+def resolved(
+    fleet: Fleet, agent: Agent, token: Token, issue: Issue, comments: Iterable[Comment], *, by: str
+) -> ResolvedRun:
+    """The run, but for what only the agent's account can tell: its home and its prompt template.
+
+    `comments` are those on the issue: their markers tell of earlier runs.
+    """
+    profile, before = agent.run, previous(comments)
     unit = unit_name(issue.key)
     return ResolvedRun(
         token=token,
@@ -69,4 +75,6 @@ def resolved(fleet: Fleet, agent: Agent, token: Token, issue: Issue, *, by: str)
         quota_patterns=profile.quota_patterns,
         quota_exit_codes=profile.quota_exit_codes,
         update=profile.update,
+        attempt=before.attempt,
+        previous=before.text,
     )

@@ -93,10 +93,11 @@ def test_a_used_up_quota_is_no_failure_of_the_work():
 def test_a_finished_marker_tells_its_result():
     body = markers.finished(RESOLVED, RUN, Ending(result=Result.SUCCESS, exit_code=0), [])
     assert body.endswith(f"<!-- gtrun:finished run={RUN} result=success -->")
-    assert markers.finished_result(body) == "success"
-    assert markers.finished_result(f"x\n<!-- gtrun:finished run={RUN} -->") == ""
-    for other in (f"{body}\nquoted", markers.started(RESOLVED, RUN), "nothing", body.replace(RUN, "short")):
-        assert markers.finished_result(other) is None
+    assert markers.parse(body) == markers.Marker(Kind.FINISHED, RUN, "success")
+    assert markers.parse(f"x\n<!-- gtrun:finished run={RUN} -->\n") == markers.Marker(Kind.FINISHED, RUN)
+    assert markers.parse(markers.started(RESOLVED, RUN)) == markers.Marker(Kind.STARTED, RUN)
+    for other in (f"{body}\nquoted", "nothing", body.replace(RUN, "short")):
+        assert markers.parse(other) is None
 
 
 def test_each_note_is_a_line_of_the_started_marker():

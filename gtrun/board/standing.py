@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from gtrun.board import disposal
-from gtrun.markers import finished_result
+from gtrun.markers import Kind, parse
 from gtrun.model import Comment, Issue, PullRequest, PullState, Result
 
 _DONE = frozenset({Result.SUCCESS.value, ""})  # "": a marker from before it told its result
@@ -38,5 +38,6 @@ def standing(
     since = issue.turned_at or 0.0
     if any(pull.state is PullState.MERGED and (pull.merged_at is None or pull.merged_at > since) for pull in pulls):
         return Standing.SHIPPED
-    done = any(comment.at > since and finished_result(comment.body) in _DONE for comment in comments)
+    markers = (parse(comment.body) for comment in comments if comment.at > since)
+    done = any(marker and marker.kind is Kind.FINISHED and marker.result in _DONE for marker in markers)
     return Standing.AWAITING if done else Standing.READY

@@ -8,7 +8,7 @@ from gtrun.model import Credential
 from gtrun.names import is_plain_argument
 from gtrun.placeholders import fields, literal_prefix
 
-PLACEHOLDERS = ("issue", "url", "run", "agent", "workdir", "prompt_file", "prompt", "title")
+PLACEHOLDERS = ("issue", "url", "run", "agent", "workdir", "prompt_file", "prompt", "title", "attempt")
 """What a command may contain."""
 
 UNTRUSTED = frozenset({"prompt", "title"})

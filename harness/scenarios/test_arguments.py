@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -152,13 +153,45 @@ def test_prompt_too_long_for_an_argument_is_refused(box: Box) -> None:
         pytest.param(["--prompt={prompt}"] * 17, "x" * 130_000, 1, "arguments and environment take", id="long in all"),
         pytest.param([], "a\0b", 1, "the prompt has a NUL character", id="NUL in the prompt"),
         pytest.param([], b"a\xffb", 1, "the prompt /home/alice/prompt is not UTF-8", id="prompt not UTF-8"),
-        pytest.param([], "{nope}", 1, "the prompt template is not usable: unknown placeholder {nope}", id="template"),
+        pytest.param(
+            [], "{nope}", 1, "the prompt /home/alice/prompt is not usable: unknown placeholder {nope}", id="template"
+        ),
     ],
 )
 def test_what_cannot_arrive_is_refused(
     box: Box, arguments: list[str], prompt: str | bytes, code: int, said: str
 ) -> None:
     refused(box, arguments, prompt, code, said)
+
+
+def the_attempt_before_is_in_the_prompt(box: Box) -> None:
+    """By the default prompt, and by the placeholders of a template; a program has a home where its unit has none."""
+    scene = Scene(box)
+    box.write(
+        f"{scene.home}/.config/systemd/user/task-.service.d/no-home.conf",
+        "[Service]\nUnsetEnvironment=HOME\n",
+        owner=scene.account,
+    )
+    scene.runs_shell("cat > ~/prompt; echo $HOME; exit 3")
+    issue = scene.issue()
+    prompts = []
+    for _ in range(2):
+        scene.gtrun("dispatch", "me", issue)
+        scene.idle()
+        prompts.append(box.path(f"{scene.home}/prompt").read_text())
+    assert scene.results(issue) == ["failed", "failed"]
+    assert "The attempt before" not in prompts[0]
+    said = r"open a pull request\.\nThe attempt before this one ended on .*:\n\ngtrun: \*\*finished\*\* .* failed, exit"
+    assert re.search(said, prompts[1]), f"the prompt is {prompts[1]}"
+    box.write(f"{scene.home}/prompt.md", "{attempt} {{{previous}}}", owner=scene.account)
+    scene.runs_shell("cat > ~/prompt; exit $1", 'prompt = "~/prompt.md"')
+    plan = scene.asks("dispatch", "--dry-run", "me", issue)
+    assert plan["stdin"].startswith("3 {The attempt before this one ended on "), plan["stdin"]
+    assert scene.asks("dispatch", "--dry-run", "me", scene.issue())["stdin"] == "1 {}"
+
+
+def test_the_attempt_before_is_in_the_prompt(box: Box) -> None:
+    the_attempt_before_is_in_the_prompt(box)
 
 
 def test_configuration_that_is_not_utf8_is_refused(box: Box) -> None:
