@@ -176,14 +176,14 @@ def test_grandchildren_die_with_their_run(box: Box) -> None:
 
 
 def disposes(why: str, *board: str) -> Callable[[Box], None]:
-    """The issue stops being work between the dispatch and the started marker: no marker at all, then work again."""
+    """The issue stops being work when all else is done before the started marker: no marker at all, then work again."""
 
     def scenario(box: Box) -> None:
         scene = Scene(box)
-        _, begun, *_ = steps.instrument(box, "runner/run.py", ["append"])
+        _, ready = steps.instrument(box, "runner/run.py", ["resolve"])
         scene.runs_shell("echo ran >> ~/ran")
         issue = scene.issue()
-        steps.hold_at(scene, issue, f"run {begun}")
+        steps.hold_at(scene, issue, f"run {ready}")
         scene.gtrun("dispatch", "me", issue)
         steps.is_held(scene, issue)
         scene.gtrun("board", board[0], issue, *board[1:])
@@ -191,6 +191,7 @@ def disposes(why: str, *board: str) -> Callable[[Box], None]:
         scene.idle()
         assert scene.kinds(issue) == [], f"markers are {scene.kinds(issue)}"
         assert not box.path(f"{scene.home}/ran").exists(), "the agent program ran"
+        assert (scene.open_records(), scene.asks("show", issue)["standing"]) == ([], "not-work")
         (run,) = scene.runs(issue)
         assert (run["ending"]["result"], run["ending"]["reason"]) == ("disposed", why), run["ending"]
         assert (run["markers_owed"], run["markers_posted"]) == ([], [])
@@ -366,6 +367,19 @@ MUTANTS = [
     Mutant(
         "disposal asked only before dispatch",
         [Edit("runner/run.py", "gone = _disposed(record, resolved)", "gone = None")],
+        disposes(*DISPOSALS[0]),
+        r"markers are \['started', 'finished'\]",
+    ),
+    Mutant(
+        "disposal asked before the other steps",
+        [
+            Edit(
+                "runner/run.py",
+                "        resolved = record.run.resolved\n",
+                "        resolved = record.run.resolved\n        early = _disposed(record, resolved)\n",
+            ),
+            Edit("runner/run.py", "gone = _disposed(record, resolved)", "gone = early"),
+        ],
         disposes(*DISPOSALS[0]),
         r"markers are \['started', 'finished'\]",
     ),
