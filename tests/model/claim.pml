@@ -8,16 +8,20 @@
  *   gtrun/survey.py             Team.ask_all                              ask_all
  *   gtrun/guards/claim.py       check                                     Dispatcher
  *   gtrun/reach/worker.py       Worker.call, _answer_all                  the channel `request`, Worker
- *   gtrun/reach/operations/     start                                     Worker
+ *   gtrun/reach/operations/     start                                     Worker, FarEnd
+ *   gtrun/reach/far.py          pass_on, _answer, Link.exchange           Worker, with FAR
  *   systemd                     ListUnitsByPatterns, StartTransientUnit   Manager
  *   kernel                      close(2), and a dead process's end        drop_if_last
  *
  * FAULTS (-D…): each lets a guard open or goes round the lock. An execution in which one of them happened is excused.
  *   LOCK_TIMEOUT  LOCK_UNUSABLE  UNREACHABLE  TWO_HOSTS  HATCH
  * Deaths are no faults and excuse nothing. KILLS: every dispatcher and every worker may be killed at any step.
+ * FAR: every agent is behind ssh. Its worker only passes requests on to a far end, which is not killed with it. What was
+ * sent may take any time to get there, or never do; a lease may run out at any moment, and is the end of the far end.
+ * Two deaths are a fault then: of a dispatcher and of its worker, with the start on its way.
  * MANAGER_DIES: so may every manager, once, and is started anew. Whoever cannot ask it meanwhile says so: that excuses.
  * MUTANTS (-D…): NO_LOCK  EARLY_RELEASE  IGNORES_AN_AGENT  COUNTS_ACTIVE_ONLY  DEATH_KEEPS_LOCK  NOT_LENT
- *   NAME_IS_FREE  BUS_REORDERS, and FAULTS_EXCUSE_NOTHING.
+ *   NAME_IS_FREE  BUS_REORDERS  NO_LEASE (with FAR), and FAULTS_EXCUSE_NOTHING.
  */
 
 #ifndef N
@@ -59,6 +63,21 @@ byte seen[N * M]; /* the names that are live there, one bit each */
 chan request[N] = [1] of { byte };
 mtype:reply reply[N];   /* manager to worker */
 mtype:reply result[N];  /* worker to dispatcher */
+#ifdef FAR
+chan wire[N] = [1] of { byte };
+mtype:reply far_reply[N]; /* far end to worker */
+bool is_leased[N];        /* a start is on its way to the far end, or there, or is about to be sent */
+bool has_run_out[N];      /* its lease; the far end is dead */
+#define sender_is_dead(d) has_run_out[d]
+#ifdef NO_LEASE
+#define is_settled(d) true
+#else
+#define is_settled(d) (has_run_out[d] || !is_leased[d])
+#endif
+#else
+#define sender_is_dead(d) worker_is_dead[d]
+#define is_settled(d) true
+#endif
 
 /* flock(2): the lock belongs to the open file, and is free when nobody has a descriptor of it any more. */
 byte owner[HOSTS];      /* dispatcher + 1 whose open file has it; 0: free */
@@ -226,6 +245,9 @@ ask_for_it: /* start.start: Worker.call(start, lend=lock), or it is dead: Manage
         if
         :: atomic {
                 !worker_is_dead[d] -> result[d] = nothing; request[d]!k;
+#ifdef FAR
+                is_leased[d] = true; /* since the far end's last answer, which was the probe's */
+#endif
 #ifndef NOT_LENT
                 worker_has[d] = dispatcher_has[d] /* a descriptor on its way is open */
 #endif
@@ -247,8 +269,8 @@ ask_for_it: /* start.start: Worker.call(start, lend=lock), or it is dead: Manage
                 fi
             :: is_second -> goto turned_away
             fi
-        :: worker_is_dead[d] && result[d] == nothing -> goto finished
-        :: result[d] == nothing && !worker_is_dead[d] -> /* the deadline: Worker.close kills, and waits for the end */
+        :: worker_is_dead[d] && result[d] == nothing && is_settled(d) -> goto finished
+        :: result[d] == nothing && !worker_is_dead[d] && is_settled(d) -> /* the deadline: Worker.close kills, waits */
             kill_worker[d] = true;
             worker_is_dead[d];
             goto finished
@@ -292,6 +314,26 @@ proctype Worker(byte d) {
 end_idle: /* when its parent hangs up, it ends, and nobody cares */
         do
         :: request[d]?k ->
+#ifdef FAR
+            /* far.pass_on, _answer: kept until the far end has answered, or its lease has run out */
+            atomic { wire[d]!k; k = 0 };
+            if
+            :: atomic { far_reply[d] != nothing -> is_leased[d] = false; worker_has[d] = false; drop_if_last(d) }
+#ifdef NO_LEASE
+            :: atomic { true -> worker_has[d] = false; drop_if_last(d) } /* the connection is lost */
+#else
+            :: atomic { has_run_out[d] -> worker_has[d] = false; drop_if_last(d) }
+#endif
+            fi;
+            atomic {
+                if
+                :: fate[d] == under_way && far_reply[d] != nothing -> result[d] = far_reply[d]
+                :: fate[d] == under_way && far_reply[d] == nothing -> result[d] = lost
+                :: else
+                fi;
+                far_reply[d] = nothing
+            }
+#else
             /* operations.start */
             bus[target[d]]!start, d, k;
             /* _answer_all: the lent descriptor is closed before the answer is sent */
@@ -304,6 +346,7 @@ end_idle: /* when its parent hangs up, it ends, and nobody cares */
                 reply[d] = nothing;
                 k = 0
             }
+#endif
         od
     } unless {
         kill_worker[d]
@@ -320,6 +363,41 @@ end_idle: /* when its parent hangs up, it ends, and nobody cares */
         worker_is_dead[d] = true
     }
 }
+
+#ifdef FAR
+/* gtrun worker, on another box: it serves what has come, and hears of no death. */
+proctype FarEnd(byte d) {
+    byte k;
+
+    {
+end_idle:
+        do
+        :: wire[d]?k ->
+            bus[target[d]]!start, d, k;
+            atomic { reply[d] != nothing -> far_reply[d] = reply[d]; reply[d] = nothing; k = 0 }
+        od
+    } unless {
+        has_run_out[d]
+    };
+    atomic {
+        k = 0;
+        if
+        :: wire[d]?_
+        :: empty(wire[d])
+        fi
+    }
+}
+
+/* Its kernel. Without a lease nothing ends it. */
+proctype Lease(byte d) {
+end_of_lease:
+#ifdef NO_LEASE
+    false
+#else
+    atomic { is_leased[d] -> has_run_out[d] = true }
+#endif
+}
+#endif
 
 /* --- a user manager and its units */
 
@@ -386,7 +464,7 @@ end_quiet:
                 n = 0;
                 answer[d * M + a] = told
             :: call == list && answer[d * M + a] != asked /* nobody waits for it any more */
-            :: call == start && worker_is_dead[d] /* what a dead process had sent may be lost, or carried out */
+            :: call == start && sender_is_dead(d) /* what a dead process had sent may be lost, or carried out */
 #ifdef NAME_IS_FREE
             :: call == start ->
 #else
@@ -504,6 +582,9 @@ init {
         :: i < N ->
             reply[i] = nothing;
             result[i] = nothing;
+#ifdef FAR
+            far_reply[i] = nothing;
+#endif
             fate[i] = under_way;
 #ifdef TWO_HOSTS
             if
@@ -530,7 +611,14 @@ init {
         fi;
         i = 0;
         do
-        :: i < N -> run Worker(i); run Dispatcher(i); i++
+        :: i < N ->
+            run Worker(i);
+            run Dispatcher(i);
+#ifdef FAR
+            run FarEnd(i);
+            run Lease(i);
+#endif
+            i++
         :: else -> break
         od;
         i = 0;

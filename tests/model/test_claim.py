@@ -37,6 +37,7 @@ WHOLE = {
     "three dispatchers, one death": (("N=3", "M=2", "KILLS=1"), 100_000),
     "two dispatchers, two deaths": (("N=2", "M=2", "KILLS=2"), 50_000),
     "three agents": (("N=3", "M=3"), 50_000),
+    "agents behind ssh, one death": (("N=2", "M=2", "KILLS=1", "FAR"), 1_000_000),
     "managers die": (("N=2", "M=2", "KILLS=1", "MANAGER_DIES"), 1_000_000),
     "every fault of the lock, and the hatch": (
         ("N=2", "M=2", "LOCK_TIMEOUT", "TWO_HOSTS", "HATCH"),
@@ -75,6 +76,8 @@ MUTANTS = [
     ("IGNORES_AN_AGENT", ("N=3",), ONE_RUN),
     ("COUNTS_ACTIVE_ONLY", ("N=3",), ONE_RUN),
     ("NOT_LENT", ("N=3", "KILLS=1"), ONE_RUN),
+    ("NOT_LENT", ("N=2", "KILLS=1", "FAR"), ONE_RUN),
+    ("NO_LEASE", ("N=2", "FAR"), ONE_RUN),
     ("BUS_REORDERS", ("N=3", "KILLS=1"), ONE_RUN),
     ("DEATH_KEEPS_LOCK", ("N=3", "KILLS=1"), "invalid end state"),
     ("NAME_IS_FREE", ("N=2", "LOCK_TIMEOUT"), "assertion violated one_unit_of_a_name"),
@@ -83,7 +86,10 @@ MUTANTS = [
 ]
 
 
-@pytest.mark.parametrize(("mutant", "more", "dies_of"), MUTANTS, ids=[mutant[0] for mutant in MUTANTS])
+NAMES = [" ".join((name, *more)) for name, more, _ in MUTANTS]
+
+
+@pytest.mark.parametrize(("mutant", "more", "dies_of"), MUTANTS, ids=NAMES)
 def test_broken(mutant, more, dies_of, tmp_path):
     said = check(tmp_path, "M=2", mutant, *more)
     assert "errors: 1" in said, said
