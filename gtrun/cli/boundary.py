@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gtrun.errors import GtrunError, Refused
 from gtrun.exits import Exit
 from gtrun.text import plain
+from gtrun.turns import turn
 
 if TYPE_CHECKING:
     from gtrun.cli.invocation import Invocation
@@ -110,17 +111,23 @@ def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:
             from gtrun.cli.proof import prove  # noqa: PLC0415
 
             return prove()
-        case ["dispatch", target, issue] if not target.startswith("-") and not issue.startswith("-"):
-            from gtrun.cli.dispatching import dispatch  # noqa: PLC0415
-            from gtrun.cli.invocation import Invocation  # noqa: PLC0415
-
-            return dispatch(forwarded or Invocation.of(os.environ, arguments=arguments), target, issue)
+        case ["dispatch", *typed]:
+            with turn():
+                from gtrun.cli.dispatching import dispatch  # noqa: PLC0415
+                from gtrun.cli.invocation import Invocation  # noqa: PLC0415
+            if len(typed) == 2 and not any(word.startswith("-") for word in typed):
+                return dispatch(forwarded or Invocation.of(os.environ, arguments=arguments), *typed)
+            return _parsed(arguments, forwarded)
         case ["forwarded", payload] if forwarded is None:
             from gtrun.cli.forwarding import opened  # noqa: PLC0415
 
             invocation = opened(payload)
             return _answered(invocation.arguments, invocation)
         case _:
-            from gtrun.cli.app import parse_and_run  # noqa: PLC0415
+            return _parsed(arguments, forwarded)
 
-            return parse_and_run(arguments, forwarded)
+
+def _parsed(arguments: Sequence[str], forwarded: "Invocation | None") -> int:
+    from gtrun.cli.app import parse_and_run  # noqa: PLC0415
+
+    return parse_and_run(arguments, forwarded)
