@@ -268,6 +268,7 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
         from gtrun.reach.operations import Session  # noqa: PLC0415 - it imports much that the parent does not need
 
         connection, kind, identity = _first(connection)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whatever is started from here on is waited for, also by git
         if kind in {_FAR, _PROBE}:
             _serve_far(connection, msgspec.json.decode(identity, type=Far), units_only=kind == _PROBE)
         elif kind == _ACCOUNT:
