@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gtrun.account import Account
 from gtrun.board.local import LocalBoard
 from gtrun.board.standing import Standing, standing
+from gtrun.clones.stashes import Stash
 from gtrun.config import Agent, Fleet
 from gtrun.errors import BoardUnavailable, GtrunError
 from gtrun.model import Issue, PullRequest, Run
@@ -71,6 +72,15 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside:
+    """Work of a clone that was set aside, by which agent, in which account."""
+
+    agent: Agent
+    account: Route
+    stash: Stash
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """All that is known about an issue. `issue` is None if the board has none or did not answer (`board_problem`)."""
 
@@ -80,6 +90,7 @@ class History:
     board_problem: str
     attempts: list[Attempt]
     runs: list[Past]
+    stashes: list[Aside]
     damaged: list[str]
     unreachable: list[Unreachable]
 
@@ -103,6 +114,20 @@ def runs_of(
     return past, damaged, silent
 
 
+def stashes(fleet: Fleet, caller: Account) -> tuple[list[Aside], list[str], list[Unreachable]]:
+    """All work that is set aside, oldest first; damaged records; agents that did not answer."""
+    found: list[Aside] = []
+    damaged: list[str] = []
+    silent = []
+    for answer in survey(agents_of(fleet, None), fleet, caller, at_agent.stashes_of, at_agent.Nothing()):
+        if answer.value is None or answer.route is None:
+            silent.append(Unreachable(answer.agent, answer.problem, answer.hint))
+            continue
+        found += [Aside(answer.agent, answer.route, stash) for stash in answer.value.stashes]
+        damaged += answer.value.damaged
+    return sorted(found, key=lambda one: one.stash.at), damaged, silent
+
+
 def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
     """The history of an issue, from the ledger, the agents' records and the board. Raises StateError."""
     problem = ""
@@ -121,7 +146,9 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
     with Ledger(caller.state) as ledger:
         attempts = ledger.attempts(issue)
     past, damaged, silent = runs_of(fleet, caller, issue)
-    return History(told, stands, pulls, problem, attempts, past, damaged, silent)
+    aside, _, _ = stashes(fleet, caller)
+    theirs = [one for one in aside if (one.stash.issue, one.stash.board) == (issue, fleet.board.path)]
+    return History(told, stands, pulls, problem, attempts, past, theirs, damaged, silent)
 
 
 def stop(one: Live, caller: Account) -> Run | None:

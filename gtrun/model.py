@@ -94,7 +94,8 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     `command` and `prompt` still carry their placeholders: `{run}` is known only once systemd has started the unit.
     `attempt` counts the issue's runs from 1, and `previous` tells how the one before this ended.
-    `board` is an absolute path; `time_limit` and `stop_timeout` are in seconds; `path` holds absolute folders.
+    `board` is an absolute path; `time_limit` and `stop_timeout` are in seconds; `path` and `clones` hold
+    absolute folders; `worktree` is "clone" or "fresh"; `stash_max` is in bytes.
     `credential_environment` says which variable of the agent program gets which credential.
     A newer release than the dispatcher's may read it: a field that is added needs a default.
     """
@@ -127,6 +128,9 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     credentials: dict[str, Credential] = {}
     credential_environment: dict[str, str] = {}
     update: bool = True
+    clones: tuple[str, ...] = ()
+    worktree: str = "clone"
+    stash_max: int = 512 << 20
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,12 +187,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     be asked for (`pulls_problem`).
     `release` is the folder of the release whose code the run is, `begun_in` of the one that its unit names; both are
     empty for an installation without releases.
+    `works_in` are the clones that it does not use, each with the worktree that it uses instead.
     """
 
     resolved: ResolvedRun
     run: RunId | None = None
     begun_at: float | None = None
     notes: tuple[str, ...] = ()
+    works_in: tuple[tuple[str, str], ...] = ()
     stop_asked_by: str | None = None
     ending: Ending | None = None
     ended_at: float | None = None

@@ -1,17 +1,20 @@
 """Programs of others that gtrun runs and waits for. The only module that starts one."""
 
+import contextlib
 import os
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 from gtrun.errors import GtrunError
 
 _MOST = 1 << 20  # bytes that are kept of what a program writes
+_GRACE = 2.0  # seconds for a program to end in order
 _TAIL = 0.3  # seconds in which journald has written the last of a burst
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _ENVIRONMENT = {"PATH": PATH, "LANG": "C.UTF-8", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
@@ -193,6 +196,84 @@ def printed_by(argv: Sequence[str], environment: Mapping[str, str], *, seconds: 
             raise
         finally:
             child.kill()
+
+
+def converse(
+    argv: Sequence[str | bytes],
+    *,
+    environment: Mapping[str, str],
+    deadline: float,
+    hear: Callable[[bytes], None],
+    feed: Iterable[bytes] = (),
+    umask: int = -1,
+) -> int:
+    """Run a program to its end in a session of its own; returns its exit code, or the negative number of a signal.
+
+    It reads what `feed` yields, `hear` gets what it writes to stdout as it comes, and what it says on stderr is
+    dropped. After `deadline` seconds, or when `feed` or `hear` raises, it is ended with all its children: by SIGTERM,
+    so that it takes back its lock files, then by SIGKILL. Raises TimeoutError, OSError if it cannot be executed.
+    """
+    until = time.monotonic() + deadline
+    with contextlib.ExitStack() as stack:
+        child = subprocess.Popen(
+            list(argv), env=dict(environment), bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, start_new_session=True, umask=umask,
+        )  # fmt: skip
+        gone = os.pidfd_open(child.pid)
+        stack.callback(os.close, gone)
+        stack.callback(_end_group, child, gone)
+        output = stack.enter_context(cast("IO[bytes]", child.stdout)).fileno()
+        _feed_and_hear(
+            output, stack.enter_context(cast("IO[bytes]", child.stdin)), gone, filter(None, feed), hear, until
+        )
+    return child.returncode
+
+
+def _feed_and_hear(
+    output: int,
+    stdin: IO[bytes],
+    gone: int,
+    feed: Iterator[bytes],
+    hear: Callable[[bytes], None],
+    until: float,
+) -> None:
+    pipe, rest = stdin.fileno(), memoryview(b"")
+    os.set_blocking(pipe, False)
+    poll = select.poll()
+    for descriptor, event in ((output, select.POLLIN), (pipe, select.POLLOUT), (gone, select.POLLIN)):
+        poll.register(descriptor, event)
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000)}
+        if not ready or time.monotonic() > until:  # the latter: one that never stops to talk
+            raise TimeoutError
+        if pipe in ready:
+            rest = rest or memoryview(next(feed, b""))
+            try:
+                written = os.write(pipe, rest) if rest else 0
+            except BrokenPipeError:  # it has read enough
+                written = 0
+            rest = rest[written:]
+            if not written:
+                poll.unregister(pipe)
+                stdin.close()
+        if output in ready:
+            chunk = os.read(output, 1 << 16)
+            if chunk:
+                hear(chunk)
+            else:
+                poll.unregister(output)
+        elif gone in ready:  # all is read; a child of its own may keep the pipe open
+            return
+
+
+def _end_group(child: "subprocess.Popen[bytes]", gone: int) -> None:
+    """End a program with its children, and reap it: as long as it is not reaped, nobody else has its number."""
+    if not select.select([gone], [], [], 0)[0]:
+        os.killpg(child.pid, signal.SIGTERM)
+        select.select([gone], [], [], _GRACE)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def pause(seconds: float) -> None:

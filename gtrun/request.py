@@ -77,4 +77,7 @@ def resolved(
         update=profile.update,
         attempt=before.attempt,
         previous=before.text,
+        clones=profile.clones,
+        worktree=profile.worktree,
+        stash_max=profile.stash_max,
     )

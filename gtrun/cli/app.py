@@ -22,6 +22,7 @@ COMMANDS = {
     "shipped": "Whether a merged pull request closes an issue.",
     "logs": "What one run did.",
     "stop": "Stop the whole run and close it out.",
+    "stashes": "Work that a clone sync set aside, and how to bring it back.",
     "quota": "Which agents' quotas are used up; set and clear it by hand.",
     "preflight": "Would a dispatch be refused?",
     "reconcile": "Close out runs that ended without a close-out, post the markers still owed.",

@@ -37,8 +37,11 @@ _RUN = Keys(
         "quota_patterns": values.patterns,
         "quota_exit_codes": values.exit_codes,
         "update": values.switch,
+        "clones": values.clones,
+        "worktree": values.worktree,
+        "stash_max": values.size,
     },
-    planned=frozenset({"idle_limit", "clones"}),
+    planned=frozenset({"idle_limit"}),
 )
 FLEET = Keys(
     {

@@ -48,10 +48,10 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
 class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How an agent's runs are made; times are in seconds.
 
-    The program, `prompt`, `workdir`, `path`, `environment` and the files and programs of `credentials` may begin with
-    `~/`, the home of the agent's account. `command` still carries its placeholders; an empty one cannot be dispatched.
-    The quota is used up if a run fails with one of `quota_exit_codes`, or if one of `quota_patterns` is in its last
-    lines (see `gtrun.exhausted`).
+    The program, `prompt`, `workdir`, `path`, `clones`, `environment` and the files and programs of `credentials` may
+    begin with `~/`, the home of the agent's account. `stash_max` is in bytes. `command` still carries its placeholders;
+    an empty one cannot be dispatched. The quota is used up if a run fails with one of `quota_exit_codes`, or if one of
+    `quota_patterns` is in its last lines (see `gtrun.exhausted`).
     """
 
     backend: str = ""
@@ -69,6 +69,9 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     quota_patterns: tuple[str, ...] = ()
     quota_exit_codes: tuple[int, ...] = ()
     update: bool = True
+    clones: tuple[str, ...] = ()
+    worktree: str = "clone"
+    stash_max: int = 512 << 20
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):

@@ -173,6 +173,22 @@ def folder(value: object) -> str:
     return "~" if value == "~" else path(value)
 
 
+def clones(value: object) -> tuple[str, ...]:
+    """The clones that a run works in."""
+    result = tuple(path(item) for item in _list(value, '["~/src/app"]'))
+    for number, each in enumerate(result):
+        if each in result[:number]:
+            raise WrongValueError(f"expected each clone once, found {found(each)} again")
+    return result
+
+
+def worktree(value: object) -> str:
+    """Whether a run works in its clones or in worktrees of its own."""
+    if value not in {"clone", "fresh"}:
+        raise WrongValueError(f"expected 'clone' or 'fresh', found {found(value)}")
+    return str(value)
+
+
 def program_path(value: object) -> str:
     """A path that the unit's command line can carry."""
     if not text(value).startswith("/") or not is_plain_argument(text(value)):

@@ -1,8 +1,8 @@
 """`gtrun run`: the unit's ExecStart. It makes sure that this is still work, says that it starts, and becomes the agent.
 
-The order is the promise: bring gtrun itself up to date, resolve, ask the board whether this is still work, make the
-started intent durable, post the marker, execve(2). Nothing of gtrun is left in the unit while the agent program works.
-The exit codes for what ends here are those of a shell: 127 not found, 126 not executable.
+The order is the promise: bring gtrun itself up to date, sync the clones, resolve, ask the board whether this is still
+work, make the started intent durable, post the marker, execve(2). Nothing of gtrun is left in the unit while the agent
+program works. The exit codes for what ends here are those of a shell: 127 not found, 126 not executable.
 """
 
 import os
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gtrun import credentials
+from gtrun.account import own
 from gtrun.board import disposal
 from gtrun.board.local import LocalBoard
 from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError
@@ -26,7 +27,8 @@ from gtrun.runner import update as update_step
 from gtrun.runner.update import this_release
 from gtrun.state import outbox
 from gtrun.state import record as records
-from gtrun.state.record import Begun, Disposed, GaveUp, Noted, Owed, Record
+from gtrun.state.record import Begun, Disposed, Fact, GaveUp, Noted, Owed, Record, WorksIn
+from gtrun.text import plain
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -50,8 +52,13 @@ def run(encoded_path: str) -> int:
             record.append(begun)
     if not is_going_on and record.run.resolved.update:
         update_step.update(path, encoded_path, begun)
+    resolved = record.run.resolved
+    try:
+        resolved = _sync_clones(path, resolved, run_id) if resolved.clones else resolved
+    except LaunchFailed as error:
+        with _reopened(path) as record:
+            return _give_up(record, error, _NOT_EXECUTABLE)
     with _reopened(path) as record:
-        resolved = record.run.resolved
         try:
             stack = resource.getrlimit(resource.RLIMIT_STACK)[0] % (1 << 64)  # -1 is no limit
             secrets = credentials.gather(resolved, os.environ)
@@ -81,6 +88,28 @@ def _reopened(path: Path) -> Record:
         return Record(path)
     except FileNotFoundError:
         raise StateError(f"the record of this run is gone: {path}") from None
+
+
+def _sync_clones(path: Path, run: ResolvedRun, run_id: RunId) -> ResolvedRun:
+    """Bring the run's clones to the remote's state; returns the run with its workdir where it is now.
+
+    It may take long, so the record is not locked meanwhile: who stops the run writes into it. Raises LaunchFailed if
+    the run has no clone to work in.
+    """
+    from gtrun.clones.sync import Sync  # noqa: PLC0415 - what a run without clones does without
+    from gtrun.git import git_of  # noqa: PLC0415
+
+    def append(fact: Fact) -> None:
+        with _reopened(path) as record:
+            record.append(fact)
+
+    def note(text: str) -> None:
+        append(Noted(text))
+        print(f"gtrun: {plain(text)}", file=sys.stderr)
+
+    git = git_of(own(os.environ), os.environ, run.path)
+    state = str(path.parent.parent.parent)
+    return Sync(run, run_id, state, git, note, lambda clone, folder: append(WorksIn(clone, folder))).all()
 
 
 def _begun_already() -> StateError:

@@ -69,6 +69,13 @@ class Noted(msgspec.Struct, frozen=True, tag="noted"):
     text: str
 
 
+class WorksIn(msgspec.Struct, frozen=True, tag="works-in"):
+    """The worktree that the run uses instead of one of its clones."""
+
+    clone: str
+    folder: str
+
+
 class GaveUp(msgspec.Struct, frozen=True, tag="gave-up"):
     """Why the runner ended the run without the agent program."""
 
@@ -121,8 +128,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Fact = (
-    Resolved | Begun | Updated | HandedOver | Noted | GaveUp | Disposed | StopAsked | Owed | Posted | QuotaNoted
-    | PullsSeen | Ended
+    Resolved | Begun | Updated | HandedOver | Noted | WorksIn | GaveUp | Disposed | StopAsked | Owed | Posted
+    | QuotaNoted | PullsSeen | Ended
 )  # fmt: skip
 
 _decoder = msgspec.json.Decoder(Fact)
@@ -193,6 +200,8 @@ class Told(msgspec.Struct):
                 self.handed_over_in = run
             case Noted(text):
                 self._set(notes=(*self.run.notes, text))
+            case WorksIn(clone, folder):
+                self._set(works_in=(*self.run.works_in, (clone, folder)))
             case GaveUp(reason):
                 self.gave_up = reason
             case Disposed(reason):

@@ -1,5 +1,7 @@
 """`gtrun show`."""
 
+import shlex
+
 import msgspec
 import typer
 
@@ -10,7 +12,7 @@ from gtrun.cli.pulls import as_dict
 from gtrun.cli.pulls import show as show_pulls
 from gtrun.cli.times import iso, local
 from gtrun.exits import Exit
-from gtrun.looking import History, Past
+from gtrun.looking import Aside, History, Past
 from gtrun.looking import history as history_of
 from gtrun.markers import outcome, used
 from gtrun.measures import human_seconds
@@ -83,6 +85,17 @@ def _document(key: str, told: History) -> None:
             }
             for one in told.runs
         ],
+        stashes=[
+            {
+                "agent": one.agent.name,
+                "clone": one.stash.clone,
+                "run": one.stash.run,
+                "at": iso(one.stash.at),
+                "what": one.stash.what,
+                "command": list(one.stash.command),
+            }
+            for one in told.stashes
+        ],
         damaged=told.damaged,
         unreachable=[{"agent": one.agent.name, "problem": one.problem} for one in told.unreachable],
     )
@@ -109,6 +122,10 @@ def _page(key: str, told: History) -> None:
     if told.runs:
         print("\nruns")
         table(("BEGUN", "AGENT", "RUN", "RESULT", "TOOK", "MARKERS"), map(_run, told.runs))
+    if told.stashes:
+        print("\nset aside")
+        heads = ("WHEN", "AGENT", "RUN", "CLONE", "WHAT", "TO BRING IT BACK")
+        table(heads, map(_aside, told.stashes))
     if told.issue and not told.attempts and not told.runs:
         say("it has never been dispatched from here")
     for path in told.damaged:
@@ -135,3 +152,9 @@ def _run(one: Past) -> tuple[object, ...]:
     ended = outcome(run.ending) if run.ending else "not ended"
     took = used(run.ending) if run.ending else "-"
     return (local(run.begun_at), one.agent.name, (run.run or "-")[:12], ended, took, markers)
+
+
+def _aside(one: Aside) -> tuple[object, ...]:
+    stash = one.stash
+    command = shlex.join(stash.command)
+    return (local(stash.at), one.agent.name, stash.run[:12], stash.clone, stash.what, command)

@@ -51,13 +51,14 @@ from gtrun.reach.operations.starting import (
     start,
     wait_until_free,
 )
+from gtrun.reach.operations.stashes import Stashes, stashes_of
 
 BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
     operation.__name__: operation
     for operation in (
         await_end, await_start, discard, does_linger, examine, list_units, live_runs, observe_ending, prepare, printed,
-        printed_since, await_print, read_quota, reconcile, run_of, runs_by_token, runs_of, set_quota, start, stop,
-        wait_until_free,
+        printed_since, await_print, read_quota, reconcile, run_of, runs_by_token, runs_of, set_quota, start,
+        stashes_of, stop, wait_until_free,
     )
 }  # fmt: skip
 """What a parent may ask for."""
@@ -80,6 +81,7 @@ __all__ = [
     "Runs",
     "Session",
     "StartReply",
+    "Stashes",
     "ToExamine",
     "ToPrepare",
     "ToRead",
@@ -110,6 +112,7 @@ __all__ = [
     "runs_of",
     "set_quota",
     "start",
+    "stashes_of",
     "stop",
     "wait_until_free",
 ]

@@ -1,6 +1,7 @@
 """Ending: stop a run, wait for its end, close out what nobody has, post what is owed."""
 
 import contextlib
+import os
 import time
 
 import msgspec
@@ -121,6 +122,7 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
     problems += outbox.flush(session.account.state, open_board, deadline=deadline)
     problems = list(dict.fromkeys(problems))  # what cannot be opened was met twice
     owing = _owed(session.account.state)
+    _prune_worktrees(session.account, deadline)
     return Reconciled(lost, problems, max(0, before - owing), owing)
 
 
@@ -136,6 +138,13 @@ def _quotas_noted(state: str) -> list[str]:
         except StateError as error:
             problems.append(error.message)
     return problems
+
+
+def _prune_worktrees(account: Account, deadline: float) -> None:
+    from gtrun.clones import worktrees  # noqa: PLC0415 - what no dispatch needs
+    from gtrun.git import git_of  # noqa: PLC0415
+
+    worktrees.prune(account.state, git_of(account, os.environ, until=deadline))
 
 
 def _still_up(account: Account, silence: NoManager) -> list[str]:

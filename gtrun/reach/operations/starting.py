@@ -62,6 +62,7 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
         command=(expand_home(arguments.run.command[0], home), *arguments.run.command[1:]),
         workdir=expand_home(arguments.run.workdir, home),
         path=tuple(expand_home(folder, home) for folder in arguments.run.path),
+        clones=tuple(expand_home(clone, home) for clone in arguments.run.clones),
         environment={key: expand_home(value, home) for key, value in arguments.run.environment.items()},
         credentials=credentials.expanded(arguments.run.credentials, home),
     )

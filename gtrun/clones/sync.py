@@ -1,0 +1,166 @@
+"""Bringing the clones of a run to the remote's state before it begins."""
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from gtrun.clones import aside, stashes, worktrees
+from gtrun.clones.aside import Work
+from gtrun.clones.clone import Clone, Upstream, open_clone
+from gtrun.clones.status import Untouchable
+from gtrun.errors import GtrunError, LaunchFailed, StateError
+from gtrun.git import Git, GitFailed
+from gtrun.measures import human_seconds
+from gtrun.model import ResolvedRun, Run
+from gtrun.names import RunId
+from gtrun.state import record as records
+
+_UNKNOWN = "what its remote's default branch is is not known here"
+_PRUNING = 1.0  # seconds that a run has for the worktrees of others
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """One run whose clones are brought to the remote's state.
+
+    `note` tells a reader of the issue something; `works_in` writes down that the run uses a folder instead of a clone.
+    """
+
+    run: ResolvedRun
+    run_id: RunId
+    state: str
+    git: Git
+    note: Callable[[str], None]
+    works_in: Callable[[str, str], None]
+
+    def all(self) -> ResolvedRun:
+        """Sync each clone; returns the run with its workdir where it is now.
+
+        Raises LaunchFailed if a clone cannot be used and there is no worktree in its place either.
+        """
+        run = self.run
+        for number, path in enumerate(run.clones):
+            folder = self._one(number, path)
+            run = msgspec.structs.replace(run, workdir=moved(run.workdir, path, folder))
+        return run
+
+    def _one(self, number: int, path: str) -> str:
+        """Sync one clone; gives the folder to work in."""
+        try:
+            clone = open_clone(path, self.git)
+            branch = clone.branch()
+            remote = clone.remote(branch)
+            self._fetch(clone, remote)
+            upstream = clone.followed(branch) if branch else clone.default(remote)
+            start = upstream or clone.default(remote)
+        except (Untouchable, GitFailed) as error:
+            raise LaunchFailed(f"the clone {path} cannot be used: {error.message}") from error
+        if self.run.worktree == "fresh":
+            return self._fresh(number, clone, start, "")
+        try:
+            if upstream is None:
+                raise Untouchable(f"its branch {branch} follows none of the remote's" if branch else _UNKNOWN)
+            with clone.locked():
+                self._refuse_used(clone)
+                self._bring(number, clone, upstream)
+        except (Untouchable, GitFailed, StateError) as error:
+            return self._fresh(number, clone, start, error.message)
+        if not upstream.is_default:
+            self.note(f"the clone {path} is on the branch {branch}, and {upstream.name} is not the remote's default")
+        return path
+
+    def _fetch(self, clone: Clone, remote: str) -> None:
+        try:
+            clone.fetch(remote)
+        except GitFailed as error:
+            at = clone.fetched_at()
+            ago = f"{human_seconds(max(0.0, time.time() - at))} ago" if at else "when it was cloned"
+            self.note(f"the remote of the clone {clone.folder} was not reached ({error.message}): as fetched {ago}")
+
+    def _refuse_used(self, clone: Clone) -> None:
+        """Raises Untouchable if another live run of this account works in it."""
+        for path in records.open_records(self.state):
+            with contextlib.suppress(StateError, FileNotFoundError):
+                other = records.read(path)
+                if other.resolved.token != self.run.token and works_in(other, clone.folder) and _is_live(other):
+                    raise Untouchable(f"{other.resolved.unit} works in it")
+
+    def _bring(self, number: int, clone: Clone, upstream: Upstream) -> None:
+        """Set aside what is in a clone, then bring it to the commit. Raises Untouchable, GitFailed, StateError."""
+        work = aside.find_work(clone, most=self.run.stash_max)
+        aside.check_overwritten(clone, work, upstream.commit)
+        if work.is_uncommitted or work.commits:
+            self._set_aside(number, clone, work)
+        if work.is_uncommitted:
+            aside.clear(clone, work)
+        if work.is_uncommitted or work.seen.status.head != upstream.commit:
+            aside.reset(clone, upstream.commit)
+
+    def _set_aside(self, number: int, clone: Clone, work: Work) -> None:
+        ref = f"refs/gtrun/{self.run_id}/{number}"
+        commit = aside.set_aside(clone, work, ref, self.run_id)
+        how = ("stash", "branch") if work.is_uncommitted else ("checkout", "-b")
+        command = ("git", "-C", clone.folder, *how, f"gtrun-{self.run_id[:12]}-{number}", ref)
+        found = stashes.of_run(self.run, self.run_id, clone.folder, time.time(), work.described(), command)
+        stashes.write(self.state, f"{self.run_id}.{number}", msgspec.structs.replace(found, ref=ref, commit=commit))
+        what = f"set aside from the clone {clone.folder}: {work.described()}"
+        self.note(f"{what}; to bring it back: {shlex.join(command)}")
+
+    def _fresh(self, number: int, clone: Clone, start: Upstream | None, why: str) -> str:
+        """Make a fresh worktree in the clone's place; gives its folder. Raises LaunchFailed."""
+        left = f"the clone {clone.folder} is left as it is ({why})" if why else f"the clone {clone.folder} is not used"
+        if start is None:
+            raise LaunchFailed(f"{left}, and {_UNKNOWN}", hint="mend it with: git remote set-head origin --auto")
+        worktrees.prune(self.state, replace(self.git, until=time.monotonic() + _PRUNING))
+        folder = Path(self.state, "worktrees", self.run_id, str(number), Path(clone.folder).name)
+        command = ("git", "-C", str(folder), "status")
+        made = stashes.of_run(self.run, self.run_id, clone.folder, time.time(), "a worktree", command)
+        try:
+            worktrees.add(
+                self.state, f"{self.run_id}.{number}.worktree", clone, start,
+                msgspec.structs.replace(made, folder=str(folder)),
+            )  # fmt: skip
+        except GtrunError as error:
+            raise LaunchFailed(f"{left}, and there is no fresh worktree of {start.name}: {error.message}") from error
+        self.works_in(clone.folder, str(folder))
+        self.note(f"{left}: the run works in a fresh worktree of {start.name}, {folder}")
+        return str(folder)
+
+
+def moved(workdir: str, clone: str, folder: str) -> str:
+    """A workdir in a clone as it is in the folder that is used in the clone's place; any other as it is."""
+    if folder == clone:
+        return workdir
+    inside = os.path.relpath(os.path.realpath(workdir), os.path.realpath(clone))
+    if inside == ".." or inside.startswith("../"):
+        return workdir
+    return os.path.normpath(os.path.join(folder, inside))  # noqa: PTH118
+
+
+def works_in(run: Run, folder: str) -> bool:
+    """Whether a run that has begun and not ended works in the clone at a path without symbolic links."""
+    if run.begun_at is None or run.ending is not None or folder in dict(run.works_in):
+        return False
+    return any(
+        os.path.commonpath((os.path.realpath(path), folder)) == folder
+        for path in (run.resolved.workdir, *run.resolved.clones)
+    )
+
+
+def _is_live(run: Run) -> bool:
+    """Whether the unit of a run that has not ended is there: its manager may have been killed with it."""
+    from gtrun.systemd.transient import cgroup_folder  # noqa: PLC0415 - the D-Bus binding, which hardly any run needs
+
+    try:
+        (own,) = (line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+    except (OSError, ValueError):
+        return True
+    parts = Path(own).parts
+    manager = next((count for count, part in enumerate(parts, 1) if part.startswith("user@")), len(parts) - 1)
+    return any(cgroup_folder(str(Path(*parts[:manager]))).rglob(run.resolved.unit))

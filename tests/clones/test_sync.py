@@ -1,0 +1,542 @@
+"""A clone before a run, in every state: what is in it comes back byte for byte, or nothing is touched."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gtrun.account import own
+from gtrun.clones import stashes, worktrees
+from gtrun.clones import sync as syncing
+from gtrun.clones.sync import Sync, moved
+from gtrun.errors import LaunchFailed
+from gtrun.git import git_of
+from gtrun.model import Issue, Limits, ResolvedRun
+from gtrun.names import IssueKey, RunId, Token, UnitName
+from gtrun.state import record as records
+from gtrun.state.record import Begun, WorksIn
+from tests.clones.states import ASIDE, UNTOUCHED
+
+RUN = RunId("a" * 32)
+IDENTITY = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@b"}
+SECRET = "hunter2"  # noqa: S105
+
+
+class Place:
+    """A remote with two commits, a clone of it that is one behind, and an account's state."""
+
+    def __init__(self, root: Path, like: "Place | None" = None) -> None:
+        self.root, self.clone, self.remote, self.state = root, root / "app", root / "remote.git", root / "state"
+        self.home = root / "home"
+        self.home.mkdir()
+        self.notes: list[str] = []
+        self.moved: dict[str, str] = {}
+        if like is None:
+            self.make()
+            return
+        for name in ("app", "remote.git"):
+            shutil.copytree(like.root / name, root / name, symlinks=True)
+        self.git(self.clone, "remote", "set-url", "origin", str(self.remote))
+        self.tip = like.tip
+
+    def make(self) -> None:
+        seed = self.root / "seed"
+        self.git(self.root, "init", "-q", "--bare", "-b", "main", str(self.remote))
+        self.git(self.root, "init", "-q", "-b", "main", str(seed))
+        write(seed / "kept", "kept\n")
+        write(seed / "changed", "one\n")
+        write(seed / "dir/inner", "inner\n")
+        write(seed / "run.sh", "#!/bin/sh\n")
+        (seed / "link").symlink_to("kept")
+        write(seed / ".gitignore", "*.log\nbuild/\n")
+        self.commit(seed, "one")
+        self.git(seed, "remote", "add", "origin", str(self.remote))
+        self.git(seed, "push", "-q", "origin", "main")
+        self.git(self.root, "clone", "-q", str(self.remote), str(self.clone))
+        write(seed / "changed", "two\n")
+        write(seed / "new", "new\n")
+        self.commit(seed, "two")
+        self.git(seed, "push", "-q", "origin", "main")
+        self.tip = self.git(seed, "rev-parse", "HEAD").strip()
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_OPTIONAL_LOCKS": "0",
+            **IDENTITY,
+        }
+
+    def git(self, folder: Path, *arguments: str | bytes) -> str:
+        done = subprocess.run(
+            ["git", "-C", folder, *arguments],  # noqa: S607
+            env=self.environment(), check=True, capture_output=True, timeout=60,
+        )  # fmt: skip
+        return os.fsdecode(done.stdout)
+
+    def sh(self, script: str) -> None:
+        """Do something in the clone."""
+        subprocess.run(["bash", "-euc", script], cwd=self.clone, env=self.environment(), check=True, timeout=60)  # noqa: S607
+
+    def commit(self, folder: Path, message: str) -> None:
+        self.git(folder, "add", "-A")
+        self.git(folder, "commit", "-q", "-m", message)
+
+    def resolved(self, **changes: object) -> ResolvedRun:
+        run = ResolvedRun(
+            token=Token("b" * 32), agent="me", rig="here", issue=Issue(key=IssueKey("1"), title="T"),
+            unit=UnitName("task-1.service"), identifier="task-1", board="/b", terminal_labels=(), terminal_glyphs=(),
+            backend="x", command=("x",), prompt="", workdir=f"{self.clone}/dir", environment={}, path=("/usr/bin",),
+            time_limit=None, stop_timeout=30, limits=Limits(), keep=1, dispatched_at=1, dispatched_by="me",
+            clones=(str(self.clone),),
+        )  # fmt: skip
+        return msgspec.structs.replace(run, **changes)
+
+    def sync(self, run_id: RunId = RUN, **changes: object) -> str:
+        """Sync; gives the workdir of the run."""
+        account = msgspec.structs.replace(own({}), home=str(self.home))
+        git = git_of(account, {}).given(GIT_CONFIG_NOSYSTEM="1")
+        run = self.resolved(**changes)
+        return Sync(run, run_id, str(self.state), git, self.notes.append, self.moved.__setitem__).all().workdir
+
+    def stashes(self) -> list[stashes.Stash]:
+        return [stash for _, stash in stashes.read_all(str(self.state))[0]]
+
+
+def write(path: Path, text: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def tree(folder: Path) -> dict[bytes, tuple[str, bytes]]:
+    """Every file below, but what is git's own: its kind and its bytes."""
+    found = {}
+    for path in map(Path, folder.rglob("*")):
+        inside = os.fsencode(path.relative_to(folder))
+        if inside.startswith(b".git/") or inside == b".git":
+            continue
+        if path.is_symlink():
+            found[inside] = ("link", os.fsencode(path.readlink()))
+        elif path.is_file():
+            found[inside] = ("program" if path.stat().st_mode & stat.S_IXUSR else "file", path.read_bytes())
+    return found
+
+
+@pytest.fixture(scope="session")
+def first(tmp_path_factory):
+    return Place(tmp_path_factory.mktemp("first"))
+
+
+@pytest.fixture
+def place(tmp_path, first):
+    return Place(tmp_path, first)
+
+
+def everything(place: Place) -> tuple[object, ...]:
+    """What a clone is: its files, its index and its HEAD."""
+    return (
+        tree(place.clone),
+        place.git(place.clone, "ls-files", "-s", "-z"),
+        place.git(place.clone, "rev-parse", "HEAD"),
+        place.git(place.clone, "status", "--porcelain", "-z", "--untracked-files=all"),
+    )
+
+
+@pytest.mark.parametrize("script", ASIDE.values(), ids=ASIDE)
+def test_what_is_in_it_comes_back_byte_for_byte(place, script):
+    place.sh(script)
+    before, branches = everything(place), place.git(place.clone, "for-each-ref", "refs/heads/side")
+    assert place.sync() == f"{place.clone}/dir"
+    assert not (place.root / "ran").exists()
+    assert place.git(place.clone, "rev-parse", "HEAD").strip() == place.tip
+    assert place.git(place.clone, "status", "--porcelain") == ""
+    assert place.git(place.clone, "for-each-ref", "refs/heads/side") == branches
+    (stash,) = place.stashes()
+    ref = f"refs/gtrun/{RUN}/0"
+    assert (stash.ref, stash.run, stash.issue, stash.clone) == (ref, RUN, "1", os.path.realpath(place.clone))
+    assert place.git(place.clone, "rev-parse", ref).strip() == stash.commit
+    (note,) = place.notes
+    assert note.startswith(f"set aside from the clone {stash.clone}: {stash.what}; to bring it back: ")
+    assert note.endswith(" ".join(stash.command))
+    shutil.rmtree(place.clone / ".git/hooks")
+    subprocess.run(stash.command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    assert everything(place) == before
+    place.git(place.clone, "fsck", "--strict")
+
+
+def test_what_is_to_be_added_comes_back_as_a_file(place):
+    place.sh("echo a > intent; git add -N intent")
+    before = tree(place.clone)
+    place.sync()
+    assert place.git(place.clone, "status", "--porcelain") == ""
+    subprocess.run(place.stashes()[0].command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    assert tree(place.clone) == before
+
+
+def test_a_clean_clone_is_brought_up_to_date_in_silence(place):
+    assert place.sync() == f"{place.clone}/dir"
+    assert place.git(place.clone, "rev-parse", "HEAD").strip() == place.tip
+    assert tree(place.clone)[b"new"] == ("file", b"new\n")
+    assert (place.stashes(), place.notes, place.moved) == ([], [], {})
+
+
+def test_what_is_ignored_stays(place):
+    place.sh("echo l > a.log; mkdir build; echo b > build/out; touch kept")
+    place.sync()
+    assert (place.clone / "a.log").read_text() == "l\n"
+    assert (place.clone / "build/out").read_text() == "b\n"
+    assert place.stashes() == []
+
+
+def test_other_branches_are_as_they_were(place):
+    place.sh("git checkout -q -b other; echo o > o; git add o; git commit -qm o; git checkout -q main")
+    before = place.git(place.clone, "rev-parse", "other")
+    place.sync()
+    assert place.git(place.clone, "rev-parse", "other") == before
+    assert place.stashes() == []
+
+
+def test_twice_is_two_stashes(place):
+    place.sh("echo 1 > one")
+    place.sync()
+    place.sh("echo 2 > two")
+    place.sync(RunId("c" * 32))
+    assert [stash.ref[11:12] for stash in place.stashes()] == ["a", "c"]
+    assert [place.git(place.clone, "ls-tree", "--name-only", f"{one.ref}^3").strip() for one in place.stashes()] == [
+        "one", "two",
+    ]  # fmt: skip
+
+
+def test_what_was_private_is_private(place):
+    place.sh("echo s > secret; chmod 600 secret; chmod 755 .git .git/objects .git/objects/pack")
+    before = set((place.clone / ".git/objects").rglob("*"))
+    place.sync()
+    made = [path for path in set((place.clone / ".git/objects").rglob("*")) - before if path.suffix == ".pack"]
+    kept = [path for path in made if not path.stat().st_mode & 0o077]
+    assert len(kept) == 1
+    assert not any(stat.S_IMODE(path.stat().st_mode) & 0o077 for path in (place.state / "stashes").glob("*"))
+
+
+# What cannot be proven to be kept
+
+
+def inside_git(clone: Path) -> dict[str, bytes]:
+    """What git keeps of a clone's state, but for what a fetch and a new worktree add."""
+    where = clone / ".git"
+    passing = (
+        "objects/",
+        "refs/remotes/",
+        "logs/refs/remotes/",
+        "worktrees/",
+        "FETCH_HEAD",
+        "ORIG_HEAD",
+        "packed-refs",
+    )
+    return {
+        name: path.read_bytes()
+        for path in where.rglob("*")
+        if path.is_file() and not (name := str(path.relative_to(where))).startswith(passing)
+    }
+
+
+@pytest.mark.parametrize(("script", "why"), UNTOUCHED.values(), ids=UNTOUCHED)
+def test_what_cannot_be_kept_is_not_touched(place, script, why):
+    place.sh(script)
+    before, git_before = tree(place.clone), inside_git(place.clone)
+    workdir = place.sync(stash_max=1 << 20)
+    assert tree(place.clone) == before
+    assert inside_git(place.clone) == git_before
+    assert not (place.root / "ran").exists()
+    assert place.git(place.clone, "for-each-ref", "refs/gtrun") == ""
+    folder = Path(workdir).parent
+    assert workdir == f"{folder}/dir"
+    assert folder.is_relative_to(place.state)
+    assert place.moved == {str(place.clone): str(folder)}
+    assert place.git(folder, "rev-parse", "HEAD").strip() == place.git(place.clone, "rev-parse", "origin/main").strip()
+    assert b"kept" in tree(folder)
+    note = place.notes[-1]
+    assert why in note, note
+    assert note.startswith(f"the clone {place.clone} is left as it is (")
+    assert note.endswith(f": the run works in a fresh worktree of origin/main, {folder}")
+
+
+def test_the_habit_of_a_fresh_worktree_touches_no_clone(place):
+    place.sh("echo more >> changed; echo u > untracked")
+    before = tree(place.clone)
+    folder = Path(place.sync(worktree="fresh")).parent
+    assert tree(place.clone) == before
+    assert place.git(folder, "rev-parse", "HEAD").strip() == place.tip
+    assert place.notes == [
+        f"the clone {place.clone} is not used: the run works in a fresh worktree of origin/main, {folder}"
+    ]
+    assert place.git(place.clone, "for-each-ref", "refs/gtrun") == ""
+
+
+def test_a_branch_that_is_not_the_default_is_said(place):
+    place.sh("git checkout -q -b side; echo s > s; git add s; git commit -qm s; git push -q -u origin side")
+    place.sync()
+    assert place.notes == [
+        f"the clone {place.clone} is on the branch side, and origin/side is not the remote's default"
+    ]
+    assert place.stashes() == []
+
+
+def test_submodules(place, tmp_path):
+    """One as committed is left alone; one that is not keeps the clone from being touched."""
+    place.git(tmp_path, "init", "-q", "-b", "main", "sub")
+    write(tmp_path / "sub/file", "s")
+    place.commit(tmp_path / "sub", "s")
+    place.sh(
+        "git pull -q; git -c protocol.file.allow=always submodule add -q ../sub sub; git commit -qm sub; git push -q"
+    )
+    place.sh("echo m >> changed")
+    place.sync()
+    assert tree(place.clone)[b"sub/file"] == ("file", b"s")
+    assert [stash.what for stash in place.stashes()] == ["1 changed file"]
+    for script in (
+        "echo t > sub/file",
+        "cd sub; git add -A; git commit -qm t",
+        "cd sub; git reset -q --hard HEAD~; : > u",
+    ):
+        place.sh(script)
+        before = tree(place.clone)
+        assert place.sync(RunId(f"{len(place.moved):032x}")) != f"{place.clone}/dir"
+        assert "a submodule in it is not as it was committed" in place.notes[-1]
+        assert tree(place.clone) == before
+
+
+def test_a_submodule_is_not_overwritten_by_a_folder_of_the_remote(place, tmp_path):
+    place.git(tmp_path, "init", "-q", "-b", "main", "sub")
+    write(tmp_path / "sub/file", "s")
+    place.commit(tmp_path / "sub", "s")
+    place.sh(
+        "git pull -q; git -c protocol.file.allow=always submodule add -q ../sub sub; git commit -qm sub; git push -q"
+    )
+    place.git(tmp_path, "clone", "-q", str(place.remote), "other")
+    place.git(tmp_path / "other", "rm", "-q", "sub")
+    write(tmp_path / "other/sub", "a file now")
+    place.commit(tmp_path / "other", "no submodule")
+    place.git(tmp_path / "other", "push", "-q")
+    before = tree(place.clone)
+    place.sync()
+    assert "an ignored file" in place.notes[-1]
+    assert tree(place.clone) == before
+
+
+@pytest.mark.parametrize("option", ["--depth=1", "--filter=blob:none", "--no-checkout", "--single-branch"])
+def test_clones_of_other_kinds(place, option):
+    place.git(place.remote, "config", "uploadpack.allowFilter", "true")
+    shutil.rmtree(place.clone)
+    place.git(place.root, "clone", "-q", option, f"file://{place.remote}", str(place.clone))
+    place.git(place.clone, "checkout", "-q", "main")
+    place.sh("git reset -q --hard; echo m >> changed; git add changed; echo n >> changed; echo u > untracked")
+    before = everything(place)
+    assert place.sync() == f"{place.clone}/dir"
+    assert place.git(place.clone, "status", "--porcelain") == ""
+    subprocess.run(place.stashes()[0].command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    assert everything(place) == before
+
+
+def test_a_linked_worktree_is_a_clone_as_well(place):
+    place.git(place.clone, "worktree", "add", "-q", "-b", "wt", str(place.root / "wt"), "--track", "origin/main")
+    write(place.root / "wt/untracked", "u")
+    wt = str(place.root / "wt")
+    assert place.sync(clones=(wt,), workdir=wt) == wt
+    assert place.git(Path(wt), "status", "--porcelain") == ""
+    subprocess.run(place.stashes()[0].command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    assert (place.root / "wt/untracked").read_text() == "u"
+
+
+def test_sha256(place):
+    for folder in (place.clone, place.remote):
+        shutil.rmtree(folder)
+    place.git(place.root, "init", "-q", "--bare", "-b", "main", "--object-format=sha256", str(place.remote))
+    place.git(place.root, "init", "-q", "-b", "main", "--object-format=sha256", str(place.clone))
+    place.git(place.clone, "remote", "add", "origin", str(place.remote))
+    place.sh("mkdir dir; echo a > dir/changed; git add -A; git commit -qm a; git push -q -u origin main")
+    place.sh("echo b > dir/changed; echo u > u")
+    before = everything(place)
+    place.sync()
+    assert place.git(place.clone, "status", "--porcelain") == ""
+    subprocess.run(place.stashes()[0].command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    assert everything(place) == before
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("rm -rf ../app", "is not there"),
+        ("rm -rf .git", "is not a clone that git can work in"),
+        ("git config core.bare true", "is not a clone that git can work in"),
+        ("git config core.worktree ../..", "the files of the clone"),
+        ("git remote remove origin", "cannot be used: it has no remote"),
+        ("git config remote.origin.fetch '+refs/*:refs/*'", "cannot be used: a fetch would overwrite its branches"),
+        ("git config remote.origin.fetch '+refs/heads/*:refs/heads/*'", "a fetch would overwrite its branches"),
+        ("echo '[' > .git/config", "is not a clone that git can work in"),
+        ("git checkout -q -b mine; git remote set-head origin -d", "default branch is is not known here"),
+        ("touch .git/index.lock .git/worktrees", "and there is no fresh worktree of origin/main"),
+    ],
+)  # fmt: skip
+def test_a_run_without_a_clone_to_work_in_gives_up(place, script, why):
+    place.sh("echo m >> changed; " + script)
+    before = tree(place.clone) if place.clone.exists() else {}
+    with pytest.raises(LaunchFailed) as caught:
+        place.sync()
+    assert why in caught.value.message
+    assert (tree(place.clone) if place.clone.exists() else {}) == before
+    assert (place.stashes(), place.moved) == ([], {})
+
+
+def test_a_folder_of_a_clone_is_none(place):
+    with pytest.raises(LaunchFailed, match=f"{place.clone}/dir is not a clone that git can work in"):
+        place.sync(clones=(f"{place.clone}/dir",))
+
+
+def test_a_remote_that_hangs_costs_its_deadline_and_is_said(place, monkeypatch):
+    monkeypatch.setattr("gtrun.clones.clone.FETCH", 5.0)
+    script = f"#!/bin/sh\necho {SECRET} >&2\necho $$ > {place.root}/hung\nexec sleep 600\n"
+    write(place.root / "hang", script)
+    (place.root / "hang").chmod(0o755)
+    place.sh(f"git config remote.origin.uploadpack {place.root}/hang; echo u > untracked")
+    place.sync()
+    hung = Path("/proc", (place.root / "hung").read_text().strip(), "stat")
+    assert not hung.exists() or hung.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert place.notes[0].startswith(
+        f"the remote of the clone {place.clone} was not reached (git fetch did not end with"
+    )
+    assert [stash.what for stash in place.stashes()] == ["1 untracked file"]
+    assert place.git(place.clone, "status", "--porcelain") == ""
+    assert SECRET not in "".join(place.notes)
+    assert list((place.clone / ".git").rglob("*.lock")) == []
+
+
+def test_what_a_remote_prints_is_nobodys_to_read(place, capfd):
+    place.git(place.clone, "remote", "set-url", "origin", f"https://user:{SECRET}@127.0.0.1:1/x.git")
+    place.sync()
+    assert place.notes[0].startswith(
+        f"the remote of the clone {place.clone} was not reached (git fetch ended with 128)"
+    )
+    assert SECRET not in "".join([*place.notes, *capfd.readouterr()])
+
+
+def test_another_run_that_prepares_it_keeps_it(place):
+    descriptor = os.open(place.clone / ".git", os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        assert place.sync() != f"{place.clone}/dir"
+    finally:
+        os.close(descriptor)
+    assert "(another run is preparing it)" in place.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_live", "is_used"),
+    [
+        ([Begun(RunId("d" * 32), 1.0)], True, True),
+        ([Begun(RunId("d" * 32), 1.0)], False, False),
+        ([Begun(RunId("d" * 32), 1.0), "moved"], True, False),
+        ([], True, False),
+    ],
+)
+def test_a_clone_that_a_live_run_works_in_is_not_touched(place, monkeypatch, facts, is_live, is_used):
+    monkeypatch.setattr(syncing, "_is_live", lambda _: is_live)
+    other = place.resolved(token=Token("e" * 32), unit=UnitName("task-2.service"), clones=())
+    with records.create(str(place.state), other) as record:
+        for fact in facts:
+            record.append(WorksIn(str(place.clone), "/elsewhere") if fact == "moved" else fact)
+        place.sh("echo m >> changed")
+        assert (place.sync() != f"{place.clone}/dir") is is_used
+    assert ("(task-2.service works in it)" in place.notes[0]) is is_used
+
+
+def test_what_changes_in_between_is_not_touched(place, monkeypatch):
+    """Somebody writes after the work was kept: in a file that is kept, and a new one."""
+    place.sh("echo m >> changed")
+    for script in ("echo late >> changed", "echo late > late"):
+        place.notes.clear()
+
+        def write_late(*arguments: object, script: str = script, real=stashes.write) -> Path:
+            if not str(arguments[1]).endswith("worktree"):
+                place.sh(script)
+            return real(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(stashes, "write", write_late)
+            place.sync(RunId(f"{len(place.stashes()):032x}"))
+        assert "(it changes while it is looked at)" in place.notes[-1]
+    assert "late\n" in (place.clone / "changed").read_text()
+    assert (place.clone / "late").read_text() == "late\n"
+
+
+@pytest.mark.parametrize("broken", ["proof", "record"])
+def test_nothing_is_touched_before_it_is_kept(place, monkeypatch, broken):
+    place.sh("echo m >> changed; echo u > untracked")
+    before = tree(place.clone)
+    if broken == "proof":
+        monkeypatch.setattr("gtrun.clones.aside._stream", lambda *_: iter([b"done\n"]))
+    else:
+        write(place.state / "stashes", "in the way")
+    with pytest.raises(LaunchFailed) if broken == "record" else contextlib.nullcontext():
+        place.sync()
+    assert tree(place.clone) == before
+
+
+# Worktrees
+
+
+def held_by(place: Place) -> str:
+    account = msgspec.structs.replace(own({}), home=str(place.home))
+    (stash,) = (one for one in place.stashes() if one.folder)
+    return worktrees.held(git_of(account, {}), stash)
+
+
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        ("echo l > a.log", ""),
+        ("git checkout -q -b work; echo w > w; git add w; git commit -qm w; git push -q origin work", ""),
+        ("echo w > w", "1 untracked file"),
+        ("echo w >> kept; git add kept", "1 changed file"),
+        ("echo w >> kept; git commit -qam w", "1 unpushed commit"),
+        ("git checkout -q -b work; echo w > w; git add w; git commit -qm w", "1 unpushed commit"),
+        ("echo w > w; git add w; git commit -qm w; git checkout -q origin/main", "1 commit that no branch has"),
+        ("git init -q nested", "not known: there is another repository or worktree in it"),
+    ],
+)
+def test_a_worktree_goes_if_it_holds_nothing(place, script, what):
+    folder = Path(place.sync(worktree="fresh")).parent
+    subprocess.run(["bash", "-euc", script], cwd=folder, env=place.environment(), check=True, timeout=60)  # noqa: S607
+    before = tree(folder)
+    assert held_by(place) == what
+    account = msgspec.structs.replace(own({}), home=str(place.home))
+    worktrees.prune(str(place.state), git_of(account, {}))
+    assert folder.exists() is bool(what)
+    assert bool(place.stashes()) is bool(what)
+    if what:
+        assert tree(folder) == before
+    else:
+        assert "worktrees" not in place.git(place.clone, "worktree", "list")
+        assert not (place.state / "worktrees" / RUN).exists()
+
+
+def test_a_worktree_of_a_run_that_has_not_ended_stays(place):
+    folder = Path(place.sync(worktree="fresh")).parent
+    records.create(str(place.state), place.resolved()).close()
+    worktrees.prune(str(place.state), git_of(own({}), {}))
+    assert folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("workdir", "there"),
+    [("/c/app", "/w/app"), ("/c/app/a/b", "/w/app/a/b"), ("/c/app2", "/c/app2"), ("/c", "/c"), ("/", "/")],
+)
+def test_a_workdir_in_a_clone_is_in_the_worktree(workdir, there):
+    assert moved(workdir, "/c/app", "/w/app") == there
+    assert moved(workdir, "/c/app", "/c/app") == workdir
