@@ -45,6 +45,7 @@ class Box:
     venv: appears, writable for this box alone, as /opt/gtrun; None for no gtrun.
     tree: a root file system other than the host's, with everything of systemd's that a box needs.
     tmpfs_size: all that the box may write, in tmpfs(5)'s spelling.
+    hostname: how it calls itself.
     Raises NeedsRoot, BoxError.
     """
 
@@ -57,7 +58,9 @@ class Box:
         tree: Path | None = None,
         tmpfs_size: str = "2G",
         group: str | None = None,
+        hostname: str = "box",
     ) -> None:
+        self.hostname = hostname
         self.name = f"gtrun-box-{os.getpid()}-{secrets.token_hex(4)}"
         self.leader = 0
         self.boot_seconds = 0.0
@@ -69,6 +72,7 @@ class Box:
             "tree": str(tree or "/"),
             "venv": str(venv) if venv else None,
             "accounts": {account.name: account.uid for account in self._accounts.values()},
+            "hostname": hostname,
             "linger": linger,
             "group": group,
             "tmpfs_size": tmpfs_size,
@@ -310,14 +314,15 @@ class Box:
         """Undo `remount_read_only`."""
         self.run("umount", path)
 
-    def allow_ssh(self, caller: str, target: str) -> None:
-        """Give `caller` a key (once) that opens `target`@127.0.0.1 in this box."""
+    def allow_ssh(self, caller: str, target: str, *, at: Box | None = None) -> None:
+        """Give `caller` a key (once) that opens `target` in this box, or in another (see `harness.pair`)."""
         self.make_key(caller)
+        there = at or self
         public = self.path(f"{self.account(caller).home}/.ssh/id_ed25519.pub").read_text()
-        inside = f"{self.account(target).home}/.ssh/authorized_keys"
-        before = self.path(inside).read_text() if self.path(inside).exists() else ""
+        inside = f"{there.account(target).home}/.ssh/authorized_keys"
+        before = there.path(inside).read_text() if there.path(inside).exists() else ""
         if public not in before:
-            self.write(inside, before + public, owner=target, mode=0o600)
+            there.write(inside, before + public, owner=target, mode=0o600)
 
     def make_key(self, account: str) -> None:
         """Give an account an SSH key of its own, if it has none."""

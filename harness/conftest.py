@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.box import Box, BoxError, Hung, NeedsRoot
+from harness.pair import OPTIONS, Pair, connect
 
 MakeBox = Callable[..., Box]
 
@@ -39,7 +40,7 @@ def make_box(request: pytest.FixtureRequest) -> Iterator[MakeBox]:
         yield make
         if request.node.stash.get(PASSED, False):
             expected = {marker.name for marker in request.node.iter_markers()}
-            for made in boxes:
+            for made in [each for each in boxes if each.keeper]:  # not those that a scenario has ended
                 assert_clean(made, tracebacks="expects_traceback" in expected, opened="expects_fail_open" in expected)
 
 
@@ -47,6 +48,12 @@ def make_box(request: pytest.FixtureRequest) -> Iterator[MakeBox]:
 def box(make_box: MakeBox) -> Box:
     """A fresh box with alice and bob, both lingering, and gtrun of this checkout."""
     return make_box()
+
+
+@pytest.fixture
+def pair(make_box: MakeBox) -> Pair:
+    """Two boxes on one cable: box1 with ops and alice, box2 with ops and bob."""
+    return connect(*(make_box(**options) for options in OPTIONS))
 
 
 def assert_clean(box: Box, *, tracebacks: bool, opened: bool) -> None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from harness.box import Box
+from harness.pair import Pair
 from harness.scene import PACKAGE
 
-Scenario = Callable[[Box], None]
+Scenario = Callable[[Any], None]
+"""Of a Box, or of whatever its mutant's `boot` makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Mutant:
     """A broken guard, the scenario that must notice, and what its assertion says then (a regular expression).
 
     `setup` edits are made in all three boxes: a barrier between check and act, where the interleaving must be forced.
-    `boot` makes the boxes: of another systemd, where only that one shows the fault.
+    `boot` makes the boxes: of another systemd, where only that one shows the fault; or two at a time, as a Pair.
     """
 
     name: str
@@ -41,14 +45,14 @@ class Mutant:
     scenario: Scenario
     dies_of: str
     setup: Sequence[Edit] = ()
-    boot: Callable[[], Box] = Box
+    boot: Callable[[], AbstractContextManager[Box | Pair]] = Box
 
     def __str__(self) -> str:
         return self.name
 
 
-def prepare(box: Box, edits: Sequence[Edit]) -> None:
-    """Change the package in this box."""
+def prepare(box: Box | Pair, edits: Sequence[Edit]) -> None:
+    """Change the package in this box, or in both."""
     for edit in edits:
         box.replace(f"{PACKAGE}/{edit.file}", edit.old, edit.new)
 

@@ -37,7 +37,6 @@ MASKED = (
 )  # fmt: skip
 
 SSHD_CONFIG = """\
-ListenAddress 127.0.0.1
 HostKey /etc/ssh/ssh_host_ed25519_key
 PasswordAuthentication no
 KbdInteractiveAuthentication no
@@ -48,7 +47,7 @@ Subsystem sftp internal-sftp
 
 SSHD_UNIT = """\
 [Unit]
-Description=OpenBSD Secure Shell server on the box's loopback
+Description=OpenBSD Secure Shell server on whatever network the box has
 After=network.target
 [Service]
 Type=notify
@@ -84,13 +83,13 @@ def hide(lower: Path, upper: Path) -> None:
         os.setxattr(made, "trusted.overlay.opaque", b"y")
 
 
-def furnish(root: Path, accounts: Mapping[str, int], *, linger: bool, group: str | None) -> None:
+def furnish(root: Path, accounts: Mapping[str, int], *, hostname: str, linger: bool, group: str | None) -> None:
     """Write the box's own files into its merged tree; `accounts` maps names to user IDs."""
-    _identity(root)
+    _identity(root, hostname)
     _accounts(root, accounts, group)
     _units(root, accounts if linger else {})
     _journal(root)
-    _sshd(root)
+    _sshd(root, hostname)
     if linger:
         for name in accounts:
             put(root / "var/lib/systemd/linger" / name, "")
@@ -126,10 +125,10 @@ def link(path: Path, target: str) -> None:
     path.symlink_to(target)
 
 
-def _identity(root: Path) -> None:
+def _identity(root: Path, hostname: str) -> None:
     put(root / "etc/machine-id", secrets.token_hex(16) + "\n", mode=0o444)
-    put(root / "etc/hostname", "box\n")
-    put(root / "etc/hosts", "127.0.0.1 localhost box\n")
+    put(root / "etc/hostname", f"{hostname}\n")
+    put(root / "etc/hosts", f"127.0.0.1 localhost {hostname}\n")
     put(root / "etc/fstab", "")
     put(root / "etc/crypttab", "")
     put(root / "etc/environment", "")
@@ -199,7 +198,7 @@ def _journal(root: Path) -> None:
     journal.chmod(0o2755)
 
 
-def _sshd(root: Path) -> None:
+def _sshd(root: Path, hostname: str) -> None:
     if not (root / "usr/sbin/sshd").exists():
         return
     directory = root / "etc/ssh"
@@ -211,7 +210,7 @@ def _sshd(root: Path) -> None:
     make_key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "box", "-f", str(key)]
     subprocess.run(make_key, check=True)
     kind, public, *_ = key.with_name(key.name + ".pub").read_text().split()
-    put(directory / "ssh_known_hosts", f"127.0.0.1,localhost,box {kind} {public}\n")
+    put(directory / "ssh_known_hosts", f"127.0.0.1,localhost,{hostname} {kind} {public}\n")
 
 
 def numbered(names: Sequence[str]) -> dict[str, int]:

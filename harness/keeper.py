@@ -76,7 +76,7 @@ def lay_out(order: dict[str, Any]) -> list[str]:
     overlay(tree, "root", ROOT)
     for name, lower in apart.items():
         overlay(lower, name, ROOT / name)
-    guest.furnish(ROOT, order["accounts"], linger=order["linger"], group=order["group"])
+    guest.furnish(ROOT, order["accounts"], hostname=order["hostname"], linger=order["linger"], group=order["group"])
     if venv is None:
         return []
     overlay(venv, "venv", VENV)

@@ -19,6 +19,7 @@ import pytest
 from harness import cgroups
 from harness.box import CHECKOUT, Box, BoxError, Completed, Hung, Unexpected
 from harness.conftest import MakeBox, assert_clean
+from harness.pair import CABLE, connect
 
 PLACES = ("/tmp", "/run", "/var/tmp", "/var/lib/machines")  # noqa: S108 - looked at, not written
 BARE = {"venv": None}  # none of these needs gtrun
@@ -202,6 +203,25 @@ def test_ssh_to_another_account_with_a_key(make_box: MakeBox) -> None:
     assert answer.err == ""
     refused = box.run("ssh", "-oBatchMode=yes", "bob@127.0.0.1", "true", account="alice", check=255)
     assert "Permission denied" in refused.err
+
+
+def test_two_boxes_on_a_cable_that_the_host_does_not_see(make_box: MakeBox) -> None:
+    box1, box2 = (make_box(hostname=name, **BARE) for name in ("box1", "box2"))
+    pair = connect(box1, box2)
+    box1.allow_ssh("alice", "bob", at=box2)
+    ssh = ["ssh", "-oBatchMode=yes", "-oConnectTimeout=1", "bob@box2", "hostname; cat /etc/machine-id"]
+    told = box1.run(*ssh, account="alice").out.split()
+    assert told == ["box2", box2.path("/etc/machine-id").read_text().strip()]
+    assert box1.path("/etc/machine-id").read_text().strip() not in told
+    pair.unplug()
+    box1.run(*ssh, account="alice", check=255)
+    pair.plug()
+    box1.run(*ssh, account="alice")
+    assert CABLE not in Path("/proc/net/dev").read_text()
+    os.kill(box2.keeper, signal.SIGKILL)
+    with pytest.raises(BoxError, match="keeper ended with -9"):
+        box2.close()
+    box1.wait_for("the cable's end", lambda: CABLE not in box1.run("cat", "/proc/net/dev").out, timeout=30)
 
 
 def test_replace_wants_exactly_one_occurrence(make_box: MakeBox) -> None:
