@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import steps
+from harness import steps, writes
 from harness.box import Box
 from harness.control import Edit, Mutant, kill
 from harness.scene import MACHINE_LINE, PACKAGE, Scene
@@ -489,79 +490,107 @@ def test_reconcile_leaves_what_starts(box: Box) -> None:
 # Killed between two steps
 
 
-def instrumented(box: Box) -> tuple[list[str], list[str]]:
-    """The steps of the runner and of the close-out that write."""
-    runner = steps.instrument(box, "runner/run.py", ["append", "post_owed", "_execute"])
-    writing = ["_write_ending", "append", "post_owed", "close_if_settled", "prune"]
-    closeout = steps.instrument(box, "runner/closeout.py", writing)
-    posts = steps.instrument(box, "state/outbox.py", ["post", "append"])
-    return [f"run {step}" for step in (*runner, *posts)], [f"closeout {step}" for step in (*closeout, *posts)]
+def writes_of(scene: Scene, who: str) -> list[str]:
+    """What that process of a run writes, from the one before it is executed or the name is free."""
+    (issue,) = add_issues(scene, 1)
+    writes.trace(scene, issue, who)
+    dispatch_all(scene, [issue])
+    return writes.traced(scene, issue)
 
 
-def runner_killed_at_every_step(box: Box) -> None:
-    """The runner is killed between any two of its steps that write: never half a truth, and the name is free."""
+def dispatch_all(scene: Scene, issues: Iterable[str]) -> None:
+    """One after the other has ended, whatever is used up: each run then writes as the first one did."""
+    script = f"for n in {' '.join(issues)}; do DISPATCH_IGNORE_QUOTA=1 gtrun dispatch --wait me $n || :; done"
+    scene.box.run("sh", "-euc", script, account=scene.account, timeout=200)
+    scene.idle(timeout=90)
+
+
+def dispatched(scene: Scene, plans: Sequence[tuple[str, int, bool]]) -> dict[str, tuple[str, int, bool]]:
+    """An issue for each plan: the process, the number of the write before which it is killed, whether only once."""
+    issues = dict(zip(add_issues(scene, len(plans)), plans, strict=True))
+    for issue, (who, step, once) in issues.items():
+        writes.plan(scene, issue, who, step, "die", once=once)
+    dispatch_all(scene, issues)
+    return issues
+
+
+def runner_killed_at_every_write(box: Box) -> None:
+    """The runner is killed between any two of its writes: never half a truth, and the name is free."""
     scene = Scene(box)
-    runner, _ = instrumented(box)
+    writes.count(box)
     scene.runs_shell("exit 0")
-    issues = dict(zip(add_issues(scene, len(runner)), runner, strict=True))
-    for issue, step in issues.items():
-        steps.die_at(scene, issue, step, once=True)
-        scene.gtrun("dispatch", "me", issue)
-    scene.idle(timeout=60)
-    kinds, died = all_kinds(scene), []
-    for issue, step in issues.items():
-        if not steps.has_died(scene, issue):
-            assert result_on_disk(scene, issue) == "success", step
-            continue
-        died.append(step)
+    names = writes_of(scene, "run")
+    assert names[-1].startswith("execve "), names
+    assert len(names) >= 12, names  # three facts, each written and flushed; the marker; what becomes the program
+    issues = dispatched(scene, [("run", step, True) for step in range(1, len(names) + 1)])
+    kinds = all_kinds(scene)
+    for issue, (_, step, _) in issues.items():
+        where = f"before write {step}, {names[step - 1]}"
+        assert writes.was_met(scene, issue), where
         owes = any(fact["type"] == "owed" for fact in records(scene, issue)[0][1])
-        assert result_on_disk(scene, issue) == "killed", f"{step}: {result_on_disk(scene, issue)}"
-        assert kinds.get(issue, []) == (BOTH if owes else []), f"{step}: markers are {kinds.get(issue)}"
-        scene.gtrun("dispatch", "me", issue)
-    scene.idle(timeout=60)
+        assert result_on_disk(scene, issue) == "killed", f"{where}: {result_on_disk(scene, issue)}"
+        assert kinds.get(issue, []) == (BOTH if owes else []), f"{where}: markers are {kinds.get(issue)}"
+        assert records(scene, issue)[0][0] == "closed", where
+    dispatch_all(scene, issues)
     kinds = all_kinds(scene)
-    for issue, step in issues.items():
-        assert result_on_disk(scene, issue) == "success", step
-        assert kinds[issue] in (BOTH, BOTH + BOTH), f"{step}: markers are {kinds[issue]}"
-    # the two appends, the post and the fact behind it, each before and after; and before the execve
-    assert len(died) >= 11, died
+    for issue in issues:
+        assert result_on_disk(scene, issue) == "success", issue
+        assert kinds[issue] in (BOTH, BOTH + BOTH), f"{issue}: markers are {kinds[issue]}"
 
 
-def test_runner_killed_at_every_step(box: Box) -> None:
-    runner_killed_at_every_step(box)
+def test_runner_killed_at_every_write(box: Box) -> None:
+    runner_killed_at_every_write(box)
 
 
-def closeouts_killed_at_every_step(box: Box) -> None:
-    """Both close-outs are killed at the same step, or the first alone: the truth is told once, at once or later."""
+def closeouts_killed_at_every_write(box: Box) -> None:
+    """Both close-outs are killed between the same two writes, or the first alone: the truth is told once, if later."""
     scene = Scene(box)
-    _, closeout = instrumented(box)
-    scene.runs_shell("exit 3")
-    both = [(step, once) for step in closeout for once in (True, False)]
-    plans = dict(zip(add_issues(scene, len(both)), both, strict=True))
-    for issue, (step, once) in plans.items():
-        steps.die_at(scene, issue, step, once=once)
-        scene.gtrun("dispatch", "me", issue)
-    scene.idle(timeout=60)
-    died = [step for issue, (step, _) in plans.items() if steps.has_died(scene, issue)]
+    writes.count(box)
+    spent = 'rm -f ~/.local/state/gtrun/quota.json; echo "hit your limit"; exit 3'
+    scene.runs_shell(spent, 'quota_patterns = ["hit your limit"]')
+    names = writes_of(scene, "closeout")
+    assert len(names) >= 15, names  # the truth, the quota, what ships, the marker, and the way into the history
+    both = [("closeout", step, once) for step in range(1, len(names) + 1) for once in (True, False)]
+    issues = dispatched(scene, both)
     kinds = all_kinds(scene)
-    for issue, (step, once) in plans.items():
+    for issue, (_, step, once) in issues.items():
+        where = f"before write {step}, {names[step - 1]}, once {once}"
+        assert writes.was_met(scene, issue), where
         if once:
-            assert result_on_disk(scene, issue) == "failed", f"{step}: {result_on_disk(scene, issue)}"
-            assert kinds[issue] == BOTH, f"{step}: markers are {kinds[issue]}"
+            assert result_on_disk(scene, issue) == "quota", f"{where}: {result_on_disk(scene, issue)}"
+            assert kinds[issue] == BOTH, f"{where}: markers are {kinds[issue]}"
     scene.gtrun("reconcile")
     kinds = all_kinds(scene)
-    for issue, (step, _) in plans.items():
+    for issue, (_, step, once) in issues.items():
+        where = f"before write {step}, {names[step - 1]}, once {once}"
         result = result_on_disk(scene, issue)
-        assert kinds[issue] == BOTH, f"{step}: markers are {kinds[issue]}"
+        assert kinds[issue] == BOTH, f"{where}: markers are {kinds[issue]}"
         # killed before the truth was written, both of them: nobody knows it any more
-        assert result in {"failed", "lost"}, f"{step}: {result}"
-        assert result == "failed" or "before" in step, f"{step}: {result}"
-        assert records(scene, issue)[-1][0] == "closed", step
-    assert len(died) >= 2 * 14, died
+        assert result == ("lost" if step == 1 and not once else "quota"), f"{where}: {result}"
+        assert records(scene, issue)[-1][0] == "closed", where
+    assert scene.asks("quota")["agents"][0]["state"] == "dark"
+    assert scene.gtrun("reconcile").out == "nothing is owed any more\n"
 
 
-def test_closeouts_killed_at_every_step(box: Box) -> None:
-    closeouts_killed_at_every_step(box)
+def test_closeouts_killed_at_every_write(box: Box) -> None:
+    closeouts_killed_at_every_write(box)
+
+
+def facts_are_flushed_first(box: Box) -> None:
+    """Each fact is on the disk before anything that builds on it: SIGKILL cannot show that, a power cut would."""
+    scene = Scene(box)
+    writes.count(box)
+    scene.runs_shell("exit 0")
+    for who, least in (("run", 3), ("closeout", 3)):
+        names = writes_of(scene, who)
+        facts = [place for place, name in enumerate(names) if re.fullmatch(r"pwrite \w+\.jsonl", name)]
+        assert len(facts) >= least, names
+        for place in facts:
+            assert names[place + 1] == names[place].replace("pwrite", "fdatasync"), f"not flushed: {names[place + 1]}"
+
+
+def test_facts_are_flushed_first(box: Box) -> None:
+    facts_are_flushed_first(box)
 
 
 def second_closeout_takes_over(box: Box) -> None:
@@ -645,6 +674,12 @@ def test_damaged_records_hold_up_nobody(box: Box) -> None:
 
 
 MUTANTS = [
+    Mutant(
+        "outbox not flushed to the disk",
+        [Edit("state/record.py", "            os.fdatasync(self._descriptor)\n", "")],
+        facts_are_flushed_first,
+        "not flushed: ",
+    ),
     Mutant(
         "one close-out only",
         [Edit("systemd/transient.py", "[closeout, closeout]", "[closeout]")],
