@@ -467,6 +467,17 @@ def test_dispatcher_is_killed_during_a_far_start(far: Box) -> None:
     assert [attempt[:2] for attempt in ops.attempts(started)] == [("started", 0)]
     ops.gtrun("dispatch", "bob", started, check=14)
     ops.gtrun("stop", started)
+    IN_WORKER_AFTER_START.close(alice)
+    answer_lost = spawn(ops, "dispatch", "alice", started)
+    IN_WORKER_AFTER_START.wait_for(alice)
+    far.run("pkill", "-9", "-u", "ops", "-f", "gtrun dispatch alice")  # with whoever waits for the answer
+    answer(answer_lost)
+    is_left_alone(far, "ops")
+    worker = "gtrun worker alice"
+    far.wait_for("the far end", lambda: far.run("pgrep", "-u", "alice", "-f", worker, check=None).code == 1, timeout=20)
+    IN_WORKER_AFTER_START.open(alice)
+    ops.gtrun("stop", started)
+    ops.gtrun("reconcile")
     assert ops.results(prepared) == []
 
 

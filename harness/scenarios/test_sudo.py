@@ -33,6 +33,9 @@ reach = "sudo"
 account = "bob"
 reach = "sudo"
 """
+ASKS_MANAGER = Barrier(
+    "asks-manager", "reach/operations/starting.py", "    wanted = transient.properties(run, command,"
+)
 UNDER_LOCK = Barrier("under-lock", "dispatch.py", "            asked.problem = claim.problem")
 
 
@@ -169,6 +172,35 @@ def test_a_manager_that_falls_silent_behind_sudo(fleet: Box) -> None:
             is_left_alone(fleet, agent)
     assert Scene(fleet, "alice").units() == []
     assert not Scene(fleet, "alice").open_records()
+
+
+def test_dispatcher_is_killed_with_its_start_on_the_way(fleet: Box) -> None:
+    """Whoever passes it on to sudo keeps the lock until it is carried out; killed as well, it is not carried out."""
+    prepare(fleet, [ASKS_MANAGER.edit])
+    ops, alice = furnish(fleet), Scene(fleet, "alice")
+    issue = ops.issue()
+    ASKS_MANAGER.close(alice)
+    first = fleet.spawn("gtrun", "dispatch", "alice", issue, account="ops")
+    ASKS_MANAGER.wait_for(alice)
+    fleet.signal(first, signal.SIGKILL)
+    first.wait(timeout=20)
+    second = fleet.spawn("gtrun", "dispatch", "bob", issue, account="ops")
+    waits = ["pgrep", "--count", "-u", "ops", "-f", "gtrun dispatch bob"]  # itself, two workers, and who waits
+    fleet.wait_for("one who waits", lambda: fleet.run(*waits, check=None).out.strip() == "4", timeout=20)
+    ASKS_MANAGER.open(alice)
+    assert (answer(second).code, answer(first).code) == (14, first.returncode)
+    ops.gtrun("stop", issue)
+    ASKS_MANAGER.close(alice)
+    first = fleet.spawn("gtrun", "dispatch", "alice", issue, account="ops")
+    ASKS_MANAGER.wait_for(alice)
+    fleet.run("pkill", "-9", "-u", "ops", "-f", "gtrun dispatch alice")
+    answer(first)
+    for account in ("alice", "ops"):
+        is_left_alone(fleet, account)
+    ASKS_MANAGER.open(alice)
+    assert alice.units() == []
+    ops.gtrun("reconcile")
+    assert [attempt[0] for attempt in ops.attempts(issue)] == ["started", "refused", "failed"]
 
 
 MUTANTS = [
