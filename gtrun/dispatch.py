@@ -34,7 +34,7 @@ from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import Launched, Prepared, StartReply
 from gtrun.request import Request, dispatchable, resolved
-from gtrun.start import await_start, start
+from gtrun.start import await_start, start, warnings
 from gtrun.state import claim as claim_lock
 from gtrun.state.claim import Claim
 from gtrun.state.ledger import Attempt, Ledger, Verdicts
@@ -104,8 +104,8 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             _log(attempt, verdicts)
         outcome = partial(ledger.decide, run.token, "started", code=Exit.DONE, run=launched.run, unit=run.unit)
         _record(partial(outcome, claim=claim, verdicts=verdicts), say)
-    for key in launched.not_in_force:
-        say(f"warning: limits.{key} is not in force: its controller is not delegated to the manager of {agent.name}")
+    for line in warnings(launched, run.unit, agent.name):
+        say(f"warning: {line}")
     return Started(run, launched)
 
 

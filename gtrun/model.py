@@ -72,13 +72,46 @@ class Result(StrEnum):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Limits on the unit: sizes in bytes, `cpu_quota` in per cent of one CPU (systemd.resource-control(5))."""
+    """Limits on the unit: sizes in bytes, `cpu_quota` in per cent of one CPU (systemd.resource-control(5)).
+
+    `oom_policy` is OOMPolicy of systemd.service(5), `nofile` LimitNOFILE of systemd.exec(5).
+    """
 
     memory_max: int | None = None
     memory_high: int | None = None
+    memory_swap_max: int | None = None
     tasks_max: int | None = None
     cpu_weight: int | None = None
     cpu_quota: int | None = None
+    io_weight: int | None = None
+    oom_policy: str | None = None
+    nofile: int | None = None
+
+
+class Sandbox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the agent program is kept from, under the names of systemd.exec(5).
+
+    `protect_system` and `protect_home` are systemd's own words (`yes`, `strict`, …), None for none.
+    """
+
+    protect_system: str | None = None
+    protect_home: str | None = None
+    private_tmp: bool = False
+    private_devices: bool = False
+    private_network: bool = False
+    protect_kernel_tunables: bool = False
+    protect_control_groups: bool = False
+    no_new_privileges: bool = False
+    read_write_paths: tuple[str, ...] = ()
+    read_only_paths: tuple[str, ...] = ()
+    inaccessible_paths: tuple[str, ...] = ()
+    bind_paths: tuple[str, ...] = ()
+    bind_read_only_paths: tuple[str, ...] = ()
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether there is any sandbox: then the runner and the close-out are outside of it."""
+        return self != Sandbox()
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,6 +151,8 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float | None
     stop_timeout: float
     limits: Limits
+    sandbox: Sandbox = Sandbox()
+    slice: str | None = None
     keep: float
     dispatched_at: float
     dispatched_by: str

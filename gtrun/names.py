@@ -80,6 +80,11 @@ def duplicate_number(name: str) -> int:
     return int(match[2]) if match and match[2] else 0
 
 
+def probe_unit_name(token: Token) -> UnitName:
+    """The unit by which `gtrun doctor` tries out a profile: no task, so no guard and no drop-in takes it for one."""
+    return UnitName(f"gtrun-probe-{token}.service")
+
+
 def identifier(unit: UnitName, token: Token) -> str:
     """The syslog identifier of one run.
 

@@ -67,6 +67,8 @@ def resolved(
         time_limit=profile.time_limit,
         stop_timeout=profile.stop_timeout,
         limits=profile.limits,
+        sandbox=profile.sandbox,
+        slice=profile.slice,
         keep=profile.keep,
         credentials=profile.credentials,
         credential_environment=profile.credential_environment,

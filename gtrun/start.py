@@ -8,6 +8,7 @@ from gtrun.model import ResolvedRun
 from gtrun.names import UnitName
 from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import Launched, StartReply
+from gtrun.systemd import effects
 from gtrun.systemd.units import UnitState, is_live
 
 _NAME_WAIT = 2.0
@@ -44,6 +45,17 @@ def await_start(asked: Asked, run: ResolvedRun, reply: StartReply) -> Launched:
             f"{run.unit} was asked for on {run.agent}, and what came of it is not known: {error.message}",
             hint="look with `gtrun live`, then settle it with `gtrun reconcile`",
         ) from error
+
+
+def warnings(launched: Launched, unit: UnitName, agent: str) -> list[str]:
+    """What whoever dispatches must know of a run that was started all the same."""
+    lines = [f"{key} is not in force on {agent}: {effects.why(key)}" for key in launched.not_in_force]
+    lines += [f"a drop-in changes {unit} on {agent}: {path}" for path in launched.drop_ins]
+    if launched.is_preparing:
+        lines.append(
+            f"{unit} is still preparing, so nobody has seen its sandbox yet: `gtrun ps` tells if it is in force"
+        )
+    return lines
 
 
 def _refuse_live(question: Question, occupant: UnitState | None) -> None:

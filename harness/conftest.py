@@ -20,6 +20,7 @@ MakeBox = Callable[..., Box]
 BOXES = pytest.StashKey[list[Box]]()
 PASSED = pytest.StashKey[bool]()
 OUR_FRAME = re.compile(r'File "[^"]*/site-packages/gtrun/')
+NOT_RUN = "NOT RUN HERE"
 GRACE_SECONDS = 3.0  # for what ends by itself right after the scenario: the last process, the collected unit
 
 
@@ -42,6 +43,21 @@ def make_box(request: pytest.FixtureRequest) -> Iterator[MakeBox]:
             expected = {marker.name for marker in request.node.iter_markers()}
             for made in [each for each in boxes if each.keeper]:  # not those that a scenario has ended
                 assert_clean(made, tracebacks="expects_traceback" in expected, opened="expects_fail_open" in expected)
+
+
+@pytest.fixture
+def not_run_here(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Says what a scenario could not show on this machine, at the end of the session, where nobody overlooks it."""
+    return lambda what: record_property(NOT_RUN, what)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what no scenario could show here."""
+    for reports in list(terminalreporter.stats.values()):
+        for report in reports:
+            for name, what in getattr(report, "user_properties", ()):
+                if name == NOT_RUN and report.when == "call":
+                    terminalreporter.write_line(f"{NOT_RUN}: {what} ({report.nodeid})", yellow=True, bold=True)
 
 
 @pytest.fixture

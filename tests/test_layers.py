@@ -40,7 +40,7 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "typer": ("cli.app", "cli.commands"),  # 32 ms: `run`, `closeout` and a plain dispatch do without
     "rich": ("cli.output",),
     "os.fork": ("reach.worker", "state.claim"),
-    "os.execve": ("runner.run", "runner.update"),
+    "os.execve": ("runner.become", "runner.update"),
 }
 
 # What has no place: a shell, a second way to start a program, a wait that nothing can end
@@ -153,7 +153,10 @@ def test_every_floor_is_lived_in():
         ({"reach.worker": "import pystemd.dbuslib"}, "uses pystemd.dbuslib, which is for ('systemd',)"),
         ({"looking": "def f():\n  import subprocess"}, "uses subprocess, which is for ('process',)"),
         ({"state.ledger": "import os\nos.fork()"}, "uses os.fork, which is for ('reach.worker', 'state.claim')"),
-        ({"looking": "import os as o\no.execve('x')"}, "uses os.execve, which is for ('runner.run', 'runner.update')"),
+        (
+            {"looking": "import os as o\no.execve('x')"},
+            "uses os.execve, which is for ('runner.become', 'runner.update')",
+        ),
         ({"runner.run": "import os\nos.execvp('x')"}, "uses os.execvp, which has no place here"),
         ({"looking": "from os import system"}, "uses os.system, which has no place here"),
         ({"looking": "from time import sleep"}, "uses time.sleep, which has no place here"),

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -89,7 +90,7 @@ def complain(error: GtrunError) -> None:
         print(f"gtrun: hint: {plain(error.hint)}", file=sys.stderr)
 
 
-def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:
+def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:  # noqa: C901 - a case a command
     match arguments:
         # What the unit executes, and the plain form of the one command that is typed and timed most: neither has
         # an option, so neither pays for the option parser (32 of 75 ms).
@@ -97,6 +98,13 @@ def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:
             from gtrun.runner.run import run  # noqa: PLC0415
 
             return run(record)
+        case ["probe"]:  # what `doctor` tries a profile out with: it is looked at, and stopped
+            signal.pause()
+            return Exit.DONE
+        case ["enter"]:
+            from gtrun.runner.enter import enter  # noqa: PLC0415
+
+            return enter()
         case ["closeout", record]:
             if _is_closed(record):
                 return Exit.DONE

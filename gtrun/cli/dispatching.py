@@ -92,6 +92,8 @@ def _report(started: Started, run: Run | None, *, as_json: bool) -> None:
             issue=started.run.issue.key,
             run=started.launched.run,
             not_in_force=list(started.launched.not_in_force),
+            drop_ins=list(started.launched.drop_ins),
+            is_preparing=started.launched.is_preparing,
             result=ending.result if ending else None,
             exit_code=ending.exit_code if ending else None,
             signal=ending.signal if ending else None,

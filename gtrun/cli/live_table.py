@@ -22,8 +22,9 @@ def show(kind: str, found: list[Live], silent: list[Unreachable], *, as_json: bo
     table(heads, [*rows, *((one.agent.name, "-", "-", "unreachable", "-", "-", one.problem) for one in silent)])
     for one in found:
         if one.run.not_in_force:
-            limits = ", ".join(f"limits.{key}" for key in one.run.not_in_force)
-            say(f"not in force for {one.run.unit.state.name} on {one.agent.name}: {limits}")
+            say(f"not in force for {one.run.unit.state.name} on {one.agent.name}: {', '.join(one.run.not_in_force)}")
+        if one.run.drop_ins:
+            say(f"changed by a drop-in is {one.run.unit.state.name} on {one.agent.name}: {', '.join(one.run.drop_ins)}")
     for hint in {one.hint for one in silent if one.hint}:
         say(f"hint: {hint}")
 
@@ -44,6 +45,7 @@ def _fields(one: Live) -> dict[str, object]:
         "begun_at": iso(record.begun_at) if record else None,
         "started_by_gtrun": record is not None,
         "not_in_force": one.run.not_in_force,
+        "drop_ins": one.run.drop_ins,
     }
 
 

@@ -8,16 +8,37 @@ from gtrun.config import values
 from gtrun.config.schema import DEFAULT_AGENT, DEFAULT_RIG, Agent, BoardConfig, ClaimConfig, Fleet, Rig, RunProfile
 from gtrun.config.shapes import Keys, Named, read
 from gtrun.errors import ConfigError
-from gtrun.model import Limits
+from gtrun.model import Limits, Sandbox
 from gtrun.text import plain
 
 _LIMITS = Keys(
     {
         "memory_max": values.size,
         "memory_high": values.size,
+        "memory_swap_max": values.size_or_none,
         "tasks_max": values.tasks,
         "cpu_weight": values.weight,
         "cpu_quota": values.per_cent,
+        "io_weight": values.weight,
+        "oom_policy": values.oom_policy,
+        "nofile": values.descriptors,
+    }
+)
+_SANDBOX = Keys(
+    {
+        "protect_system": values.protect_system,
+        "protect_home": values.protect_home,
+        "private_tmp": values.switch,
+        "private_devices": values.switch,
+        "private_network": values.switch,
+        "protect_kernel_tunables": values.switch,
+        "protect_control_groups": values.switch,
+        "no_new_privileges": values.switch,
+        "read_write_paths": values.plain_paths,
+        "read_only_paths": values.plain_paths,
+        "inaccessible_paths": values.plain_paths,
+        "bind_paths": values.plain_paths,
+        "bind_read_only_paths": values.plain_paths,
     }
 )
 _RUN = Keys(
@@ -31,6 +52,8 @@ _RUN = Keys(
         "environment": Named(values.variable, values.text),
         "path": values.search_path,
         "limits": _LIMITS,
+        "sandbox": _SANDBOX,
+        "slice": values.slice_name,
         "credentials": Named(values.credential_name, values.credential),
         "credential_environment": Named(values.variable, values.credential_reference),
         "keep": values.duration,
@@ -165,6 +188,7 @@ def _profile(shared: dict[str, Any], own: dict[str, Any]) -> RunProfile:
     for key in ("environment", "credentials", "credential_environment"):
         merged[key] = {**shared.get(key, {}), **own.get(key, {})}
     merged["limits"] = Limits(**{**shared.get("limits", {}), **own.get("limits", {})})
+    merged["sandbox"] = Sandbox(**{**shared.get("sandbox", {}), **own.get("sandbox", {})})
     return RunProfile(**merged)
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from gtrun.errors import UsageError
-from gtrun.model import Credential, Limits
+from gtrun.model import Credential, Limits, Sandbox
 
 DEFAULT_RIG = "here"
 """The rig where no rig is named: this very box. Not the host's name, which changes."""
@@ -63,6 +63,8 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     path: tuple[str, ...] = ("~/.local/bin", "/usr/local/bin", "/usr/bin", "/bin")
     limits: Limits = Limits()
+    sandbox: Sandbox = Sandbox()
+    slice: str | None = None
     credentials: dict[str, Credential] = {}
     credential_environment: dict[str, str] = {}
     keep: float = 30 * 86400.0

@@ -44,6 +44,7 @@ _ACCOUNT = re.compile(r"(?=.{1,32}\Z)[a-z_][a-z0-9_-]*\$?", re.ASCII)
 _HOST = re.compile(r"(?!.*@\Z)[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,252}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,255}", re.ASCII)
+_SLICE = re.compile(r"(?=.{7,200}\Z)[A-Za-z0-9_.]+(?:-[A-Za-z0-9_.]+)*\.slice", re.ASCII)
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|mk|fi|tc|c|a)?sh", re.DOTALL)
 
 
@@ -238,14 +239,76 @@ def switch(value: object) -> bool:
     return value
 
 
+def size_or_none(value: object) -> int:
+    """A size in bytes, or "0" for nothing at all."""
+    return 0 if value == "0" else size(value)
+
+
 def tasks(value: object) -> int:
     """A number of processes and threads."""
     return _whole(value, 1, 1 << 22)  # PID_MAX_LIMIT of Linux
 
 
 def weight(value: object) -> int:
-    """A share of the CPU (systemd.resource-control(5))."""
+    """A share of the CPU or of the disks (systemd.resource-control(5))."""
     return _whole(value, 1, 10_000)
+
+
+def descriptors(value: object) -> int:
+    """A number of open files."""
+    return _whole(value, 64, 1 << 30)  # a Python that imports anything needs some; NR_OPEN_MAX of Linux is above
+
+
+def oom_policy(value: object) -> str:
+    """What happens to the run when the kernel kills one of its processes for memory (systemd.service(5))."""
+    return _one_of(value, "stop", "kill", "continue")
+
+
+def protect_system(value: object) -> str | None:
+    """systemd's word for how much of the system is read-only (systemd.exec(5)); None for nothing."""
+    return _switch_or(value, "full", "strict")
+
+
+def protect_home(value: object) -> str | None:
+    """systemd's word for what is done to the homes (systemd.exec(5)); None for nothing."""
+    return _switch_or(value, "read-only", "tmpfs")
+
+
+def _switch_or(value: object, *words: str) -> str | None:
+    if isinstance(value, bool):
+        return "yes" if value else None
+    if value not in words:
+        raise WrongValueError(f"expected true, false or {_listed(words)}, found {found(value)}")
+    return str(value)
+
+
+def _one_of(value: object, *words: str) -> str:
+    if value not in words:
+        raise WrongValueError(f"expected {_listed(words)}, found {found(value)}")
+    return str(value)
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    quoted = [f'"{word}"' for word in words]
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def slice_name(value: object) -> str:
+    """The name of a slice unit (systemd.slice(5)): a dash is one level of the tree."""
+    if not _SLICE.fullmatch(text(value)):
+        raise WrongValueError(f'expected the name of a slice like "agents.slice", found {found(value)}')
+    return text(value)
+
+
+def plain_paths(value: object) -> tuple[str, ...]:
+    """Paths that a unit's file can carry, each a `folder`."""
+    result = tuple(folder(item) for item in _list(value, '["~/src"]'))
+    for each in result:
+        if not is_plain_argument(each.removeprefix("~")) and each != "~":
+            raise WrongValueError(f"expected a path of A-Z a-z 0-9 _ . / = - only, found {found(each)}")
+        if ".." in each.split("/"):
+            raise WrongValueError(f"expected a path without .., found {found(each)}")
+    return result
 
 
 def per_cent(value: object) -> int:

@@ -88,11 +88,11 @@ def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wai
         service_result=environment.get("SERVICE_RESULT", ""),
         exit_code=code,
         exit_status=status,
-        stop_came_first=None if seen is None else 0 < seen.active_exit < (seen.main_exit or seen.active_exit),
+        stop_came_first=None if seen is None else _stop_came_first(seen),
         stop_asked_by=run.stop_asked_by,
         gave_up=record.gave_up,
         disposed=record.disposed,
-        was_executed=run.begun_at is not None,
+        was_executed=record.entered if run.resolved.sandbox.is_asked_for else run.begun_at is not None,
         limit_reached=limit is not None and active is not None and active >= limit,
     )
     judgement, told = judge(evidence), None
@@ -123,6 +123,10 @@ def _observe(unit: UnitName, environment: Mapping[str, str], seconds: float) -> 
         worker.act_as(own(environment))
         return worker.call(at_agent.observe_ending, at_agent.Watch(unit), seconds=seconds)
     return None
+
+
+def _stop_came_first(seen: Observed) -> bool:
+    return seen.is_stopped or 0 < seen.active_exit < (seen.main_exit or seen.active_exit)
 
 
 def _exhausted(resolved: ResolvedRun, exit_code: int) -> Exhausted | None:

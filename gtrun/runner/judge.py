@@ -14,7 +14,8 @@ class Evidence(msgspec.Struct, frozen=True):
 
     `service_result`, `exit_code` and `exit_status` are $SERVICE_RESULT, $EXIT_CODE and $EXIT_STATUS of
     systemd.exec(5). `stop_came_first` says whether the unit left its active state before its main process ended,
-    which only a stop from outside or the time limit does; None if the manager could not be asked. `stop_asked_by`
+    which only a stop from outside or the time limit does, or was stopped before it had one; None if the manager could
+    not be asked. `stop_asked_by`
     is who asked gtrun to stop it. `limit_reached` is whether the unit was active for as long as its time limit.
     `exhausted` is what the program said of a used-up quota, which is asked only if it failed.
     """
@@ -48,6 +49,8 @@ def judge(seen: Evidence) -> Judgement:
     clean = exited and seen.exit_status == "0"
     if seen.disposed and clean:
         return Judgement(Result.DISPOSED, seen.disposed)
+    if not seen.exit_code and seen.service_result in _BEFORE and not seen.gave_up:
+        return _ended_before(seen)
     if not seen.was_executed and seen.exit_code not in {"killed", "dumped"}:
         status = exitstatus.said(int(seen.exit_status)) if seen.exit_status.isdecimal() else "none"
         return Judgement(Result.FAILED, f"not executed: {seen.service_result}, status {status}")
@@ -64,6 +67,24 @@ def judge(seen: Evidence) -> Judgement:
     if clean:
         return Judgement(Result.SUCCESS)
     return Judgement(Result.QUOTA, seen.exhausted) if exited and seen.exhausted else Judgement(Result.FAILED)
+
+
+_BEFORE = {
+    "success": Judgement(Result.STOPPED),
+    "signal": Judgement(Result.KILLED, "from outside"),
+    "timeout": Judgement(Result.TIMEOUT, "time limit reached"),
+    "oom-kill": Judgement(Result.OOM_KILL),
+}
+"""What ends a unit before its main process: while the runner still works outside of the sandbox, or a drop-in does."""
+
+
+def _ended_before(seen: Evidence) -> Judgement:
+    """A stop sends its signal to whatever is there, and the result is `signal`."""
+    judged = _BEFORE[seen.service_result]
+    was_stopped = judged.result is Result.STOPPED or seen.stop_came_first or seen.stop_asked_by
+    if was_stopped and judged.result in {Result.STOPPED, Result.KILLED}:
+        return Judgement(Result.STOPPED, f"by {seen.stop_asked_by or 'systemd'}")
+    return judged
 
 
 def _timed_out(seen: Evidence) -> bool:

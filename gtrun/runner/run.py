@@ -1,43 +1,83 @@
-"""`gtrun run`: the unit's ExecStart. It makes sure that this is still work, says that it starts, and becomes the agent.
+"""`gtrun run`: what the unit executes. It makes sure that this is still work, says that it starts, becomes the agent.
 
 The order is the promise: bring gtrun itself up to date, sync the clones, resolve, ask the board whether this is still
 work, make the started intent durable, post the marker, execve(2). Nothing of gtrun is left in the unit while the agent
 program works. The exit codes for what ends here are those of a shell: 127 not found, 126 not executable.
+
+With a sandbox the unit has two steps. `gtrun run` is ExecStartPre, outside: it does all but the last thing, for which
+`gtrun enter`, inside, is executed. That one ends with the exit code of the first where there is nothing to execute.
 """
 
 import os
-import resource
-import signal
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
+
+import msgspec
 
 from gtrun import credentials
 from gtrun.account import own
 from gtrun.board import disposal
 from gtrun.board.local import LocalBoard
 from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError
-from gtrun.files import describe
 from gtrun.markers import Kind
 from gtrun.model import ResolvedRun
 from gtrun.names import RunId, decode_path
-from gtrun.program import Program, resolve
+from gtrun.program import Program
+from gtrun.runner import handover
 from gtrun.runner import update as update_step
+from gtrun.runner.become import NOT_EXECUTABLE, NOT_FOUND, become, complained, resolved_here, why_not
+from gtrun.runner.handover import Handover
 from gtrun.runner.update import this_release
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.record import Begun, Disposed, Fact, GaveUp, Noted, Owed, Record, WorksIn
 from gtrun.text import plain
 
-_NOT_FOUND = 127
-_NOT_EXECUTABLE = 126
 _BOARD_WAIT = 3.0
 
 
+class _Ready(msgspec.Struct, frozen=True):
+    """How far the runner has come: the program to become, or the exit code with which the run ends instead."""
+
+    run: ResolvedRun
+    run_id: RunId
+    program: Program | None = None
+    secrets: dict[str, str] = {}
+    code: int = 0
+
+
 def run(encoded_path: str) -> int:
-    """Run the record's run. Returns only if nothing is executed: 0 if it is not work any more, else 126 or 127."""
+    """Run the record's run. Returns only if nothing is executed: 0 if it is not work any more, else 126 or 127.
+
+    With a sandbox it returns 0 once the rest is handed over.
+    """
     path = Path(decode_path(encoded_path))
+    prompt_file = records.prompt_file(path)
+    ready = _prepare(path, encoded_path, prompt_file)
+    is_sandboxed = ready.run.sandbox.is_asked_for
+    if ready.program is not None:
+        try:
+            if ready.program.wants_prompt_file:
+                _write_prompt(ready.program, prompt_file)
+            if not is_sandboxed:
+                become(ready.program)
+        except OSError as error:
+            with Record(path) as record:
+                code = _give_up(record, LaunchFailed(why_not(ready.program, error)), NOT_EXECUTABLE)
+            ready = msgspec.structs.replace(ready, program=None, code=code)
+    if not is_sandboxed:
+        return ready.code
+    code_instead = ready.code if ready.program is None else None
+    # opened anew: a lock on this one is nobody's who goes on holding it
+    with open(path, "r+b") as record_file:
+        handed = Handover(ready.run, ready.run_id, this_release(), str(prompt_file), ready.secrets, code_instead)
+        handover.give(handed, record_file.fileno(), os.environ)
+    return 0
+
+
+def _prepare(path: Path, encoded_path: str, prompt_file: Path) -> _Ready:
+    """All that comes before the agent program."""
     run_id = RunId(os.environ["INVOCATION_ID"])
     try:
         record = Record(path)
@@ -57,30 +97,24 @@ def run(encoded_path: str) -> int:
         resolved = _sync_clones(path, resolved, run_id) if resolved.clones else resolved
     except LaunchFailed as error:
         with _reopened(path) as record:
-            return _give_up(record, error, _NOT_EXECUTABLE)
+            return _Ready(resolved, run_id, code=_give_up(record, error, NOT_EXECUTABLE))
     with _reopened(path) as record:
         try:
-            stack = resource.getrlimit(resource.RLIMIT_STACK)[0] % (1 << 64)  # -1 is no limit
             secrets = credentials.gather(resolved, os.environ)
-            prompt = str(records.prompt_file(path))
-            program = resolve(resolved, run_id, prompt, inherited=os.environ, secrets=secrets, stack=stack)
+            program = resolved_here(resolved, run_id, str(prompt_file), os.environ, secrets)
         except LaunchFailed as error:
-            return _give_up(record, error, _NOT_FOUND)
+            return _Ready(resolved, run_id, code=_give_up(record, error, NOT_FOUND))
         gone = _disposed(record, resolved)
         if gone:
             record.append(Disposed(gone))
             print(f"gtrun: issue {resolved.issue.key} is not work any more ({gone}): nothing was started")
-            return 0
+            return _Ready(resolved, run_id)
         record.append(Owed(Kind.STARTED))
         try:
             outbox.post_owed(record, _open_board)
         except GtrunError as error:
             print(f"gtrun: the started marker is owed: {error.message}", file=sys.stderr)
-    try:
-        _execute(program, records.prompt_file(path))
-    except OSError as error:
-        with Record(path) as record:
-            return _give_up(record, LaunchFailed(_why_not(program, error)), _NOT_EXECUTABLE)
+        return _Ready(resolved, run_id, program, secrets)
 
 
 def _reopened(path: Path) -> Record:
@@ -123,19 +157,7 @@ def _open_board(path: str) -> LocalBoard:
 
 def _give_up(record: Record, error: GtrunError, code: int) -> int:
     record.append(GaveUp(error.message))
-    print(f"gtrun: {error.message}", file=sys.stderr)
-    if error.hint:
-        print(f"gtrun: hint: {error.hint}", file=sys.stderr)
-    return code
-
-
-def _why_not(program: Program, error: OSError) -> str:
-    """What kept us from becoming the program; execve(2) also says ENOENT for the interpreter in its first line."""
-    if error.filename != program.path:
-        return f"cannot prepare the start of {program.path}: {describe(error)}"
-    if isinstance(error, FileNotFoundError) and os.path.exists(program.path):  # noqa: PTH110
-        return f"cannot execute {program.path}: the interpreter that its first line names is not there"
-    return f"cannot execute {program.path}: {error.strerror}"
+    return complained(error, code)
 
 
 def _disposed(record: Record, run: ResolvedRun) -> str | None:
@@ -156,29 +178,7 @@ def _disposed(record: Record, run: ResolvedRun) -> str | None:
         return None
 
 
-def _execute(program: Program, prompt_file: Path) -> NoReturn:
-    """Become the agent program. Raises OSError if the kernel does not take it."""
-    if program.wants_prompt_file:
-        descriptor = os.open(prompt_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(program.prompt.encode())
-    if program.stdin is not None:
-        _replace_stdin(program.stdin.encode())
-    os.chdir(program.workdir)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Python ignores both from its start, and what is ignored stays so across execve(2)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    os.execve(program.path, program.argv, program.environment)  # noqa: S606 - no shell is the point
-
-
-def _replace_stdin(data: bytes) -> None:
-    """Standard input is an anonymous file with the prompt: no pipe that somebody has to fill, no name on the disk."""
-    descriptor = os.memfd_create("prompt", os.MFD_CLOEXEC)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    os.dup2(descriptor, 0)
-    os.close(descriptor)
+def _write_prompt(program: Program, prompt_file: Path) -> None:
+    descriptor = os.open(prompt_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(program.prompt.encode())

@@ -5,6 +5,7 @@ fact in the run record, tied to the unit's invocation, before the newer one is e
 that release too, so that no run is the work of two.
 """
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -65,6 +66,14 @@ def update(path: Path, encoded_path: str, begun: Begun) -> None:
         _note(path, begun, describe(error), "failed")
 
 
+def go_on_inside(release: str) -> None:
+    """Inside a sandbox: become the release that the runner ended up in; returns if this is it, or it is not visible."""
+    if release not in {"", this_release()}:
+        with contextlib.suppress(OSError, StateError):
+            if installation.is_release(Path(release)):
+                _execute(Path(release), "enter")
+
+
 def hand_over(record: Record, encoded_path: str) -> None:
     """Have the run closed out by the release that it ended up in, if that is another one and still there.
 
@@ -86,12 +95,12 @@ def hand_over(record: Record, encoded_path: str) -> None:
     print(f"gtrun: closed out by another release than {wanted}, which this run was: {why}", file=sys.stderr)
 
 
-def _execute(release: Path, verb: str, encoded_path: str) -> NoReturn:
+def _execute(release: Path, *arguments: str) -> NoReturn:
     """Become that release's runner or close-out. Raises OSError."""
     sys.stdout.flush()
     sys.stderr.flush()
     program = str(installation.program_of(release))
-    os.execve(program, [program, verb, encoded_path], os.environ)  # noqa: S606 - no shell is the point
+    os.execve(program, [program, *arguments], os.environ)  # noqa: S606 - no shell is the point
 
 
 def _note(path: Path, begun: Begun, why: str, reason: str, behind: int | None = None) -> None:

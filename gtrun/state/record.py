@@ -16,8 +16,9 @@ import errno
 import fcntl
 import os
 import re
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -67,6 +68,12 @@ class Noted(msgspec.Struct, frozen=True, tag="noted"):
     """Something a reader of the issue must know, such as that the board was not asked."""
 
     text: str
+
+
+class Entered(msgspec.Struct, frozen=True, tag="entered"):
+    """The manager executed, inside the run's sandbox, what becomes the agent program. `at` as in `Begun`."""
+
+    at: float
 
 
 class WorksIn(msgspec.Struct, frozen=True, tag="works-in"):
@@ -128,7 +135,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Fact = (
-    Resolved | Begun | Updated | HandedOver | Noted | WorksIn | GaveUp | Disposed | StopAsked | Owed | Posted
+    Resolved | Begun | Updated | HandedOver | Entered | Noted | WorksIn | GaveUp | Disposed | StopAsked | Owed | Posted
     | QuotaNoted | PullsSeen | Ended
 )  # fmt: skip
 
@@ -187,6 +194,7 @@ class Told(msgspec.Struct):
     disposed: str = ""
     updated_in: RunId | None = None
     handed_over_in: RunId | None = None
+    entered: bool = False
 
     def learn(self, fact: Fact) -> None:  # noqa: C901, PLR0912 - one case for each kind of fact
         """One more fact, in the order in which they became true."""
@@ -198,6 +206,8 @@ class Told(msgspec.Struct):
                 self._set(release=release)
             case HandedOver(run):
                 self.handed_over_in = run
+            case Entered():
+                self.entered = True
             case Noted(text):
                 self._set(notes=(*self.run.notes, text))
             case WorksIn(clone, folder):
@@ -264,7 +274,7 @@ class Record:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if not os.path.samestat(os.fstat(self._descriptor), path.lstat()):
                 raise FileNotFoundError(errno.ENOENT, "replaced while its lock was waited for", str(path))
-            self._data = self._read()
+            self._data = _read(self._descriptor)
             self._told = fold(path, self._data)
         except BlockingIOError:
             self.close()
@@ -272,14 +282,6 @@ class Record:
         except BaseException:
             self.close()  # a damaged record must not stay locked by whoever found that out
             raise
-
-    def _read(self) -> bytes:
-        chunks = []
-        offset = 0
-        while chunk := os.pread(self._descriptor, 1 << 20, offset):
-            chunks.append(chunk)
-            offset += len(chunk)
-        return b"".join(chunks)
 
     def __enter__(self) -> Self:
         return self
@@ -301,14 +303,10 @@ class Record:
 
     def append(self, *facts: Fact) -> None:
         """Add facts; they are on the disk when this returns. Raises StateError, and then none of them is true."""
-        end = len(self._data.rstrip(b"\n")) + 1
-        added = b"".join(msgspec.json.encode(fact) + b"\n" for fact in facts)
         try:
-            write_all(self._descriptor, added, end)
-            os.fdatasync(self._descriptor)
+            self._data = _append(self._descriptor, self._data, facts)
         except OSError as error:
             raise StateError(f"cannot write the run record {self.path}: {error.strerror}") from error
-        self._data = self._data[:end] + added + self._data[end + len(added) :]
         self._told = fold(self.path, self._data)
 
     @property
@@ -320,6 +318,11 @@ class Record:
     def gave_up(self) -> str:
         """Why the runner ended the run without the agent program; empty if it did not."""
         return self._told.gave_up
+
+    @property
+    def entered(self) -> bool:
+        """Whether anything was executed inside the run's sandbox."""
+        return self._told.entered
 
     @property
     def disposed(self) -> str:
@@ -358,14 +361,66 @@ class Record:
         return True
 
 
+def _read(descriptor: int) -> bytes:
+    chunks = []
+    offset = 0
+    while chunk := os.pread(descriptor, 1 << 20, offset):
+        chunks.append(chunk)
+        offset += len(chunk)
+    return b"".join(chunks)
+
+
+def _append(descriptor: int, data: bytes, facts: Iterable[Fact]) -> bytes:
+    """Add facts behind those in `data`, what the file has now; returns what it has then. Raises OSError."""
+    end = len(data.rstrip(b"\n")) + 1
+    added = b"".join(msgspec.json.encode(fact) + b"\n" for fact in facts)
+    write_all(descriptor, added, end)
+    os.fdatasync(descriptor)
+    return data[:end] + added + data[end + len(added) :]
+
+
+def append_through(descriptor: int, *facts: Fact) -> None:
+    """Add facts to a record of which there is only a descriptor, as inside a sandbox. Raises StateError.
+
+    The lock is given back at once: somebody else may keep the descriptor open.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            _append(descriptor, _read(descriptor), facts)
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except OSError as error:
+        raise StateError(f"cannot write the run record: {error.strerror}") from error
+
+
 def prompt_file(record: Path) -> Path:
     """Where the prompt of a run is written if its command asks for a file."""
     return record.with_suffix(".prompt")
 
 
-def append_with_lock(path: Path, *facts: Fact) -> Run:
-    """Open, lock, append, close; returns the run as it is then. Raises as `Record` does."""
-    with Record(path) as record:
+def append_with_lock(path: Path, *facts: Fact, seconds: float = 0.0) -> Run:
+    """Open, lock, append, close; returns the run as it is then. Raises as `Record` does.
+
+    With `seconds` it raises RecordInUse after them, and takes SIGALRM for that, as flock(2) knows no deadline.
+    """
+    if not seconds:
+        with Record(path) as record:
+            record.append(*facts)
+            return record.run
+
+    def give_up(*_: object) -> None:
+        raise RecordInUse(f"the run record {path} was in use for {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        record = Record(path)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with record:
         record.append(*facts)
         return record.run
 

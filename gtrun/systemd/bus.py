@@ -12,6 +12,7 @@ from gtrun.errors import GtrunError, NoManager
 MANAGER = b"org.freedesktop.systemd1.Manager"
 UNIT = b"org.freedesktop.systemd1.Unit"
 SERVICE = b"org.freedesktop.systemd1.Service"
+JOB = b"org.freedesktop.systemd1.Job"
 SLICE = b"org.freedesktop.systemd1.Slice"
 _BUS = b"org.freedesktop.DBus"
 _SYSTEMD = b"org.freedesktop.systemd1"

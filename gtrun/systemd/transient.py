@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gtrun.errors import LaunchFailed
-from gtrun.model import Limits, ResolvedRun
+from gtrun.model import Limits, ResolvedRun, Sandbox
 from gtrun.names import UnitName, is_plain_argument
+from gtrun.systemd import sandbox as sandboxing
 from gtrun.systemd.bus import Bus, BusError, BusTimeout, Property
 from gtrun.text import plain, shorten
 
 _TITLE_LENGTH = 120
+_INFINITY = (1 << 64) - 1
 
 
-def _exec(command: Sequence[str], *, ignore_failure: bool) -> tuple[str, list[str], bool]:
+def exec_line(command: Sequence[str], *, ignore_failure: bool = False) -> tuple[str, list[str], bool]:
+    """One value of Exec*: its program and its arguments, and whether its failure is the unit's."""
     return (command[0], list(command), ignore_failure)
 
 
@@ -20,9 +23,13 @@ def _limits(limits: Limits) -> list[Property]:
     wanted = [
         ("MemoryMax", "t", limits.memory_max),
         ("MemoryHigh", "t", limits.memory_high),
+        ("MemorySwapMax", "t", limits.memory_swap_max),
         ("TasksMax", "t", limits.tasks_max),
         ("CPUWeight", "t", limits.cpu_weight),
         ("CPUQuotaPerSecUSec", "t", None if limits.cpu_quota is None else limits.cpu_quota * 10_000),
+        ("IOWeight", "t", limits.io_weight),
+        ("OOMPolicy", "s", limits.oom_policy),
+        ("LimitNOFILE", "t", limits.nofile),
     ]
     return [item for item in wanted if item[2] is not None]
 
@@ -52,11 +59,10 @@ def properties(run: ResolvedRun, gtrun: Sequence[str], record: str, *, folder: s
                 hint="install gtrun under a path of letters, digits and _ . / = - only, "
                 "or name such a path as `gtrun` of the rig",
             )
-    closeout = _exec([*gtrun, "closeout", record], ignore_failure=True)
+    closeout = exec_line([*gtrun, "closeout", record], ignore_failure=True)
     result: list[Property] = [
         ("Description", "s", description(run)),
         ("Type", "s", "exec"),
-        ("ExecStart", "a(sasb)", [_exec([*gtrun, "run", record], ignore_failure=False)]),
         # the second one is the fallback of a first that was killed half-way; after a whole one it has nothing to do
         ("ExecStopPost", "a(sasb)", [closeout, closeout]),
         ("CollectMode", "s", "inactive-or-failed"),
@@ -76,7 +82,12 @@ def properties(run: ResolvedRun, gtrun: Sequence[str], record: str, *, folder: s
         result.append(("Documentation", "as", [run.issue.url]))
     if run.time_limit is not None:
         result.append(("RuntimeMaxUSec", "t", int(run.time_limit * 1_000_000)))
-    return result + _credentials(run, folder) + _limits(run.limits)
+    return [
+        *result,
+        *_commands(run, gtrun, record),
+        *_credentials(run, folder),
+        *confinement(run.limits, run.slice, run.sandbox),
+    ]
 
 
 def _credentials(run: ResolvedRun, folder: str | None) -> list[Property]:
@@ -91,6 +102,31 @@ def _credentials(run: ResolvedRun, folder: str | None) -> list[Property]:
     if folder is not None:
         wanted += [("RuntimeDirectory", "as", [folder]), ("RuntimeDirectoryMode", "u", 0o700)]
     return wanted
+
+
+def _commands(run: ResolvedRun, gtrun: Sequence[str], record: str) -> list[Property]:
+    """What is executed: the runner, which becomes the agent program; with a sandbox, in two steps.
+
+    The first is outside: it needs the board, the account's state and the network. What it has found out, the second
+    gets as descriptors from the manager's store, since in a sandbox there may be no file that both can see.
+    """
+    runner = exec_line([*gtrun, "run", record])
+    if not run.sandbox.is_asked_for:
+        return [("ExecStart", "a(sasb)", [runner])]
+    return [
+        ("ExecStartPre", "a(sasb)", [runner]),
+        ("ExecStart", "a(sasb)", [exec_line([*gtrun, "enter"])]),
+        ("NotifyAccess", "s", "exec"),
+        ("FileDescriptorStoreMax", "u", 2),
+        # what the first step takes is limited as the run itself is: a slow sync is no failure
+        ("TimeoutStartUSec", "t", _INFINITY if run.time_limit is None else int(run.time_limit * 1_000_000)),
+    ]
+
+
+def confinement(limits: Limits, slice_name: str | None, sandbox: Sandbox) -> list[Property]:
+    """The properties that hold the unit in bounds. Whether they do is a question for `gtrun.systemd.effects`."""
+    in_slice: list[Property] = [] if slice_name is None else [("Slice", "s", slice_name)]
+    return _limits(limits) + in_slice + sandboxing.properties(sandbox)
 
 
 def is_name_taken(error: BusError) -> bool:
@@ -112,26 +148,6 @@ def job_result(bus: Bus, job: str, *, deadline: float) -> str:
         if path == job:
             return str(result)
     raise BusTimeout("the manager went away")
-
-
-def limits_not_in_force(limits: Limits, cgroup: str) -> list[str]:
-    """The keys of limits that the kernel does not hold for the unit's cgroup, whatever the manager accepted.
-
-    A controller that is not delegated to the user manager has no file there (systemd.resource-control(5)).
-    """
-    folder = cgroup_folder(cgroup)
-    wanted = {
-        "memory_max": ("memory.max", _whole_pages(limits.memory_max)),
-        "memory_high": ("memory.high", _whole_pages(limits.memory_high)),
-        "tasks_max": ("pids.max", limits.tasks_max),
-        "cpu_weight": ("cpu.weight", limits.cpu_weight),
-        "cpu_quota": ("cpu.max", limits.cpu_quota),
-    }
-    return [
-        key
-        for key, (file, value) in wanted.items()
-        if value is not None and _held(folder / file, is_quota=key == "cpu_quota") != value
-    ]
 
 
 def delegated_controllers(cgroup: str) -> list[str]:
@@ -160,17 +176,3 @@ def cgroup_folder(cgroup: str) -> Path:
     unified = Path("/sys/fs/cgroup")
     root = unified if (unified / "cgroup.controllers").exists() else unified / "unified"
     return root / cgroup.lstrip("/")
-
-
-def _whole_pages(value: int | None) -> int | None:
-    """The kernel rounds memory limits down to whole pages."""
-    return None if value is None else value // 4096 * 4096
-
-
-def _held(file: Path, *, is_quota: bool) -> int | None:
-    """The limit in a cgroup's file, a CPU quota in per cent; None if there is none (`max`) or no such file."""
-    try:
-        fields = file.read_text().split()
-        return round(100 * int(fields[0]) / int(fields[1])) if is_quota else int(fields[0])
-    except (OSError, ValueError, IndexError):
-        return None

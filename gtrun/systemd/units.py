@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gtrun.names import RunId, UnitName
-from gtrun.systemd.bus import OBJECT, SERVICE, UNIT, Bus, BusError, BusTimeout
+from gtrun.systemd.bus import JOB, OBJECT, SERVICE, UNIT, Bus, BusError, BusTimeout
 
 _NO_INVOCATION = "0" * 32
 
@@ -36,7 +36,8 @@ class UnitState(msgspec.Struct, frozen=True, kw_only=True):
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """What a manager knows about one service. Instants are on CLOCK_MONOTONIC in µs, 0 where not reached yet.
 
-    `run` is None before systemd has given the unit an invocation ID.
+    `run` is None before systemd has given the unit an invocation ID. `is_stopped` says of a unit that never was active
+    whether a stop is under way; for one that was, the instants tell it.
     """
 
     state: UnitState
@@ -48,6 +49,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     main_exit: int
     cpu_nsec: int | None
     memory_peak: int | None
+    is_stopped: bool = False
 
 
 def is_live(unit: UnitState) -> bool:
@@ -110,17 +112,26 @@ def observe(bus: Bus, state: UnitState) -> Observed:
             return None
         return value if value < (1 << 64) - 1 else None
 
+    active_enter = number(UNIT, "ActiveEnterTimestampMonotonic", "t")
     return Observed(
         state=state,
         run=invocation(bus, state.path),
         main_pid=number(SERVICE, "MainPID", "u"),
-        active_enter=number(UNIT, "ActiveEnterTimestampMonotonic", "t"),
+        active_enter=active_enter,
         active_exit=number(UNIT, "ActiveExitTimestampMonotonic", "t"),
         main_start=number(SERVICE, "ExecMainStartTimestampMonotonic", "t"),
         main_exit=number(SERVICE, "ExecMainExitTimestampMonotonic", "t"),
         cpu_nsec=counter("CPUUsageNSec"),
         memory_peak=counter("MemoryPeak"),
+        is_stopped=active_enter == 0 and state.job != 0 and _is_stop(bus, state.job),
     )
+
+
+def _is_stop(bus: Bus, job: int) -> bool:
+    try:
+        return bus.get(f"{OBJECT}/job/{job}", JOB, "JobType", "s") in {"stop", "restart"}
+    except BusError:  # done meanwhile
+        return False
 
 
 def invocation(bus: Bus, path: str) -> RunId | None:

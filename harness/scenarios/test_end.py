@@ -387,7 +387,7 @@ MUTANTS = [
         "the runner stays as the agent's parent",
         [
             Edit(
-                "runner/run.py",
+                "runner/become.py",
                 "    os.execve(program.path, program.argv, program.environment)",
                 "    import subprocess\n    sys.exit(subprocess.run(program.argv, env=program.environment).returncode)",
             )

@@ -12,8 +12,8 @@ from harness.control import Edit, prepare
 from harness.scenarios.test_start import answer
 from harness.scene import Scene
 
-BEFORE_RESOLVE = Barrier("before-resolve", "runner/run.py", "        resolved = record.run.resolved")
-BEFORE_EXECVE = Barrier("before-execve", "runner/run.py", "        _execute(program, records.prompt_file(path))")
+BEFORE_RESOLVE = Barrier("before-resolve", "runner/run.py", "            secrets = credentials.gather(resolved, os.environ)")
+BEFORE_EXECVE = Barrier("before-execve", "runner/run.py", "                become(ready.program)")
 UNIT_FILE = "[Service]\nExecStart=/bin/sleep 60\n"
 
 
@@ -209,60 +209,6 @@ def test_script_that_the_kernel_does_not_take(box: Box, content: str, reason: st
     assert f"failed, exit code 126 (cannot execute {scene.home}/script: {reason})" in done.err
     assert scene.results(issue) == ["failed"]
     assert scene.kinds(issue) == ["started", "finished"]
-
-
-def test_malformed_limits_are_refused(box: Box) -> None:
-    """Every mistake is a line of its own, with its key; nothing is accepted and ignored."""
-    scene = Scene(box)
-    scene.runs_shell("exit 0")
-    issue = scene.issue()
-    scene.configure(
-        '[run]\ncommand = ["true"]\ntime_limit = "soon"\nstop_timeout = "1s"\nmemory_max = "4G"\n'
-        '[run.limits]\nmemory_max = "4Q"\ntasks_max = -1\ncpu_quota = "some"\ncpu_wait = 1\n'
-    )
-    done = scene.gtrun("dispatch", "me", issue, check=78)
-    lines = done.err.splitlines()
-    keys = ["time_limit", "stop_timeout", "memory_max", *(f"limits.{key}" for key in ("memory_max", "tasks_max"))]
-    for key in [*keys, "limits.cpu_quota", "limits.cpu_wait"]:
-        wanted = re.compile(rf"gtrun: {scene.home}/\.config/gtrun/fleet\.toml: run\.{re.escape(key)}: \S.*")
-        assert len(list(filter(wanted.fullmatch, lines))) == 1, f"{key}: {done.err}"
-    assert len(lines) == 7
-    assert not scene.units()
-    scene.configure('[run]\ncommand = ["true"]\n')
-    assert not scene.attempts(issue)
-
-
-def test_limits_are_in_force_or_said_not_to_be(box: Box) -> None:
-    """The manager takes every limit and shows it as set; what the kernel holds is in the unit's cgroup."""
-    scene = Scene(box)
-    files = {
-        "memory_max": "memory.max", "memory_high": "memory.high", "tasks_max": "pids.max", "cpu_weight": "cpu.weight",
-        "cpu_quota": "cpu.max",
-    }  # fmt: skip
-    limits = 'memory_max = "1G"\nmemory_high = "900M"\ntasks_max = 99\ncpu_weight = 50\ncpu_quota = "150%"'
-    scene.runs_shell("exec sleep 60", f"[run.limits]\n{limits}")
-    issue = scene.issue()
-    unit = f"task-{issue}.service"
-    started = scene.gtrun("dispatch", "me", issue)
-    shown = scene.properties(unit, "MemoryMax", "MemoryHigh", "TasksMax", "CPUWeight", "CPUQuotaPerSecUSec")
-    assert shown == {
-        "MemoryMax": "1073741824", "MemoryHigh": "943718400", "TasksMax": "99", "CPUWeight": "50",
-        "CPUQuotaPerSecUSec": "1.500000s",
-    }  # fmt: skip
-    (cgroup,) = [path for path in box.cgroup.rglob(unit) if path.is_dir()]
-    missing = [key for key, file in files.items() if not (cgroup / file).exists()]
-    warned = re.findall(r"^gtrun: warning: limits\.(\w+) is not in force: ", started.err, re.MULTILINE)
-    assert warned == missing, started.err
-    told = scene.gtrun("ps")
-    said = f"gtrun: not in force for {unit} on me: {', '.join(f'limits.{key}' for key in missing)}\n"
-    assert told.err == (said if missing else "")
-    assert [run["not_in_force"] for run in scene.asks("ps")["runs"]] == [missing]
-    bad = [each["what"] for each in scene.asks("doctor", check=None)["findings"] if not each["is_fine"]]
-    controllers = [name for name in ("memory", "pids", "cpu") if any(files[key].startswith(name) for key in missing)]
-    assert bad == ([f"limits of {', '.join(controllers)} are not in force here"] if missing else [])
-    scene.gtrun("stop", issue)
-    assert scene.asks("dispatch", "me", issue)["not_in_force"] == missing
-    scene.gtrun("stop", issue)
 
 
 def test_unit_as_a_person_expects_it(box: Box) -> None:

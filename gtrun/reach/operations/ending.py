@@ -21,6 +21,7 @@ from gtrun.systemd.bus import BusError
 from gtrun.systemd.units import Observed
 
 _BOARD_WAIT = 5.0
+_RECORD_WAIT = 2.0  # seconds: a runner that works on something slow has the record meanwhile, and is to be stopped
 
 
 def await_end(session: Session, arguments: OfRun) -> None:
@@ -45,7 +46,7 @@ def stop(session: Session, arguments: ToStop) -> Run | None:
     """
     path = records.open_folder(session.account.state) / f"{arguments.token}.jsonl"
     try:
-        records.append_with_lock(path, StopAsked(arguments.by))
+        records.append_with_lock(path, StopAsked(arguments.by), seconds=_RECORD_WAIT)
     except FileNotFoundError:
         return by_token(session, arguments.token)  # it has ended meanwhile
     except StateError:

@@ -9,15 +9,16 @@ import msgspec
 
 from gtrun.account import Account, lingers
 from gtrun.board.local import LocalBoard
-from gtrun.errors import BoardUnavailable, LaunchFailed, NoManager, StateError
-from gtrun.model import Limits, ResolvedRun, Run
+from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, NoManager, StateError
+from gtrun.model import ResolvedRun, Run
 from gtrun.names import IssueKey, Token, UnitName, is_plain_argument, is_task_unit
+from gtrun.reach.operations import confinement
 from gtrun.reach.operations.session import Nothing, Session, by_token
 from gtrun.reach.operations.starting import ToPrepare, prepare
 from gtrun.reach.route import this_installation
 from gtrun.state import record as records
-from gtrun.systemd import journal, transient, units
-from gtrun.systemd.bus import MANAGER, OBJECT, SERVICE, SLICE, BusError
+from gtrun.systemd import effects, journal, transient, units
+from gtrun.systemd.bus import MANAGER, OBJECT, SLICE, BusError
 from gtrun.systemd.units import Observed, UnitState
 
 _BOARD_WAIT = 5.0
@@ -47,12 +48,14 @@ def list_units(session: Session, arguments: Patterns) -> list[UnitState]:
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     """A live unit with what its record tells; `record` is None for a unit that gtrun did not start here.
 
-    `not_in_force` are the limits that the kernel does not hold.
+    `not_in_force` are the keys of limits and sandbox that the kernel does not hold, `drop_ins` what somebody laid over
+    the unit.
     """
 
     unit: Observed
     record: Run | None
     not_in_force: list[str] = []
+    drop_ins: list[str] = []
 
 
 def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
@@ -68,19 +71,10 @@ def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
         record = _record_of(session, seen)
         if record is None and seen.run is None and units.occupant(session.bus, UnitName(seen.state.name)) is None:
             continue  # the same: systemd gives a unit that is gone the properties of one that never was
-        found.append(LiveRun(unit=seen, record=record, not_in_force=_not_in_force(session, seen, record)))
+        ignored = confinement.not_in_force(session, record.resolved, seen.state.path) if record else []
+        laid_over = confinement.drop_ins(session.bus, seen.state.path)
+        found.append(LiveRun(unit=seen, record=record, not_in_force=ignored, drop_ins=laid_over))
     return found
-
-
-def _not_in_force(session: Session, seen: Observed, record: Run | None) -> list[str]:
-    limits = record.resolved.limits if record else Limits()
-    if limits == Limits():
-        return []
-    try:
-        cgroup = str(session.bus.get(seen.state.path, SERVICE, "ControlGroup", "s"))
-    except BusError:
-        cgroup = ""
-    return transient.limits_not_in_force(limits, cgroup) if cgroup else []  # none while it only waits for its start
 
 
 def _record_of(session: Session, seen: Observed) -> Run | None:
@@ -243,10 +237,12 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
     if arguments.run is not None:
         found.append(_program(session, arguments.run, arguments.prompt_path))
     found += _groups(session.account, cgroup)
-    found += _limits(arguments.run.limits if arguments.run else Limits(), controllers)
+    found += _delegation(controllers)
+    if arguments.run is not None:
+        found += _confinement(session, arguments.run)
     found += [
         Found(f"a drop-in changes its runs: {path}", is_fine=False, mend=f"remove it, or know what it does: {path}")
-        for path in _drop_ins(session.account)
+        for path in _drop_ins(session)
     ]
     return found
 
@@ -285,28 +281,47 @@ def _groups(account: Account, cgroup: str) -> list[Found]:
     return [Found(what, is_fine=False, mend=mend)] if joined else []
 
 
-def _limits(wanted: Limits, controllers: list[str]) -> list[Found]:
+def _delegation(controllers: list[str]) -> list[Found]:
     """Limits are in force only where the machine's manager delegates their controller to the user's."""
-    needed = {
-        "memory": wanted.memory_max is not None or wanted.memory_high is not None,
-        "pids": wanted.tasks_max is not None,
-        "cpu": wanted.cpu_weight is not None or wanted.cpu_quota is not None,
-    }
-    missing = [name for name in needed if name not in controllers]
-    if not missing:
-        return []
-    mend = "[Service] Delegate=cpu memory pids in /etc/systemd/system/user@.service.d/delegate.conf (systemd.unit(5))"
-    is_fine = not any(needed[name] for name in missing)
-    what = f"limits of {', '.join(missing)} are not in force here{', and none is set' if is_fine else ''}"
-    return [Found(what, is_fine, "" if is_fine else mend)]
+    missing = [name for name in ("memory", "pids", "cpu") if name not in controllers]
+    return [Found(f"limits of {', '.join(missing)} cannot be in force here", is_fine=True)] if missing else []
+
+
+_DELEGATE = (
+    "[Service] Delegate=cpu io memory pids in /etc/systemd/system/user@.service.d/delegate.conf (systemd.unit(5))"
+)
+
+
+def _confinement(session: Session, wanted: ResolvedRun) -> list[Found]:
+    """Whether limits, slice and sandbox of the profile are in force, by a unit that has them and does nothing."""
+    try:
+        sandbox = confinement.settled(wanted.sandbox, session.account.home)
+        run = msgspec.structs.replace(wanted, sandbox=sandbox)
+        if not transient.confinement(run.limits, run.slice, run.sandbox):
+            return []
+        ignored = confinement.tried_out(session, run)
+    except GtrunError as error:
+        return [Found(error.message, is_fine=False, mend=error.hint or "take it out of limits, slice and sandbox")]
+    if not ignored:
+        return [Found("its limits and its sandbox are in force", is_fine=True)]
+    by_reason: dict[str, list[str]] = {}
+    for key in ignored:
+        by_reason.setdefault(effects.why(key), []).append(key)
+    return [_ignored(keys, reason) for reason, keys in by_reason.items()]
+
+
+def _ignored(keys: list[str], reason: str) -> Found:
+    named = ", ".join(keys)
+    mend = _DELEGATE if reason == effects.NOT_DELEGATED else f"take {named} out; docs/sandbox.md says what holds where"
+    return Found(f"not in force here: {named}: {reason}", is_fine=False, mend=mend)
 
 
 _ROOT_SLICE = "/org/freedesktop/systemd1/unit/_2d_2eslice"
 
 
-def _drop_ins(account: Account) -> list[str]:
-    """What the account or the administrator laid over every `task-*.service` (systemd.unit(5), drop-ins)."""
-    own = (f"{account.home}/.config/systemd/user", f"{account.runtime}/systemd/user")
-    places = (*own, "/etc/systemd/user", "/run/systemd/user")
+def _drop_ins(session: Session) -> list[str]:
+    """What is laid over every `task-*.service` by the account or the administrator (systemd.unit(5), drop-ins)."""
+    places = session.bus.get(OBJECT, MANAGER, "UnitPath", "as")
     patterns = ("task-*service.d/*.conf", "service.d/*.conf")
-    return [str(path) for place in places for pattern in patterns for path in sorted(Path(place).glob(pattern))]
+    found = [path for place in places for pattern in patterns for path in sorted(Path(place).glob(pattern))]
+    return [str(path) for path in found if not confinement.is_of_the_system(str(path))]

@@ -1,5 +1,6 @@
 """Starting a run: check and record it, ask for its unit, hear what came of it."""
 
+import contextlib
 import os
 import time
 
@@ -10,16 +11,18 @@ from gtrun.errors import LaunchFailed, ManagerSilent, StateError
 from gtrun.model import Ending, ResolvedRun, Result
 from gtrun.names import RunId, Token, encode_path
 from gtrun.program import DEFAULT_PROMPT, expand_home, read_prompt, resolve
+from gtrun.reach.operations import confinement
 from gtrun.reach.operations.session import Name, Nothing, Session, by_token
 from gtrun.reach.route import this_installation
 from gtrun.release.installation import pinned
 from gtrun.state import record as records
 from gtrun.state.record import Ended, Record
 from gtrun.systemd import exitstatus, transient, units
-from gtrun.systemd.bus import MANAGER, OBJECT, BusError
+from gtrun.systemd.bus import MANAGER, OBJECT, BusError, BusTimeout
 from gtrun.systemd.units import UnitState, version_number
 
 _NO_RUN = RunId("0" * 32)
+_PREPARING = 10.0
 _CREDENTIALS_HINT = (
     "its manager could not load or decrypt a credential: was it encrypted on this box and for this account, and is the"
     " manager in the group that may read it (a running one does not learn of a new group)?"
@@ -65,7 +68,11 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
         clones=tuple(expand_home(clone, home) for clone in arguments.run.clones),
         environment={key: expand_home(value, home) for key, value in arguments.run.environment.items()},
         credentials=credentials.expanded(arguments.run.credentials, home),
+        sandbox=confinement.settled(arguments.run.sandbox, home),
     )
+    if arguments.keep and run.clones:
+        sandbox = confinement.with_worktrees(run.sandbox, session.account.state)
+        run = msgspec.structs.replace(run, sandbox=sandbox)
     prompt_file = records.prompt_file(records.open_folder(session.account.state) / f"{run.token}.jsonl")
     # what the unit inherits, which is not what the dispatcher has
     inherited = dict(entry.split("=", 1) for entry in session.bus.get(OBJECT, MANAGER, "Environment", "as"))
@@ -73,6 +80,8 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
     systemd = version_number(str(session.bus.get(OBJECT, MANAGER, "Version", "s"))) if run.credentials else 0
     secrets = credentials.check(run, systemd=systemd)
     program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, secrets=secrets, stack=stack)
+    for what, path in (("the program", program.path), ("the workdir", program.workdir)):
+        confinement.refuse_hidden(run.sandbox, what, path)
     if arguments.keep:
         session.bus.listen("JobRemoved")  # not in `start`, which happens under the claim lock
         session.prepared = records.create(session.account.state, run)
@@ -119,6 +128,8 @@ def start(session: Session, arguments: ToStart) -> StartReply:
             hint="install gtrun where every agent account can read it, such as /opt/gtrun, "
             "or name such a path as `gtrun` of the rig",
         )
+    for path in (command[0], os.path.realpath(command[0])):
+        confinement.refuse_hidden(run.sandbox, "gtrun itself", path)
     bus = session.bus
     wanted = transient.properties(run, command, encode_path(str(record.path)), folder=credentials.folder(run))
     try:
@@ -157,11 +168,17 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """A run that was started; `ending` if it has ended by now. `not_in_force` are the limits the kernel ignores."""
+    """A run that was started; `ending` if it has ended by now.
+
+    `not_in_force` are the keys of limits and sandbox that the kernel does not hold, `drop_ins` what somebody laid over
+    the unit. With `is_preparing` the runner is still at work outside of the sandbox, which nobody has seen yet.
+    """
 
     run: RunId | None
     ending: Ending | None = None
     not_in_force: tuple[str, ...] = ()
+    drop_ins: tuple[str, ...] = ()
+    is_preparing: bool = False
 
 
 def await_start(session: Session, arguments: Job) -> Launched:
@@ -171,14 +188,18 @@ def await_start(session: Session, arguments: Job) -> Launched:
     is a run. Raises LaunchFailed with the manager's own reason, BusTimeout.
     """
     bus = session.bus
-    result = transient.job_result(bus, arguments.job, deadline=time.monotonic() + arguments.seconds)
+    result = _job_result(session, arguments)
     run_id = units.invocation(bus, arguments.path)
     run = by_token(session, arguments.run.token)
-    if result == "done":
-        seen = bus.get(arguments.path, b"org.freedesktop.systemd1.Service", "ControlGroup", "s")
-        ignored = transient.limits_not_in_force(arguments.run.limits, str(seen)) if seen else []
+    if result is None:
+        laid_over = confinement.drop_ins(bus, arguments.path)
         bus.call_unit(arguments.path, "Unref")
-        return Launched(run_id, run.ending if run else None, tuple(ignored))
+        return Launched(run_id, drop_ins=tuple(laid_over), is_preparing=True)
+    if result == "done":
+        ignored = confinement.not_in_force(session, arguments.run, arguments.path)
+        laid_over = confinement.drop_ins(bus, arguments.path)
+        bus.call_unit(arguments.path, "Unref")
+        return Launched(run_id, run.ending if run else None, tuple(ignored), tuple(laid_over))
     if run is not None and run.begun_at is not None:
         return Launched(run_id, run.ending)
     service = b"org.freedesktop.systemd1.Service"
@@ -192,6 +213,18 @@ def await_start(session: Session, arguments: Job) -> Launched:
         if status == exitstatus.CREDENTIALS
         else f"its own words: journalctl --user -n 20 -u {arguments.run.unit}",
     )
+
+
+def _job_result(session: Session, arguments: Job) -> str | None:
+    """How the start job ended; None while the runner is at work outside of the sandbox: nobody waits for a sync."""
+    deadline = time.monotonic() + arguments.seconds
+    if arguments.run.sandbox.is_asked_for:
+        with contextlib.suppress(BusTimeout):
+            return transient.job_result(session.bus, arguments.job, deadline=time.monotonic() + _PREPARING)
+        run = by_token(session, arguments.run.token)
+        if run is not None and run.begun_at is not None:
+            return None
+    return transient.job_result(session.bus, arguments.job, deadline=deadline)
 
 
 def _end_unrun(session: Session, token: Token, detail: str) -> None:
