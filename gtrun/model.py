@@ -63,6 +63,7 @@ class Result(StrEnum):
     SUCCESS = "success"
     FAILED = "failed"
     TIMEOUT = "timeout"
+    IDLE = "idle"
     STOPPED = "stopped"
     KILLED = "killed"
     OOM_KILL = "oom-kill"
@@ -127,8 +128,8 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     `command` and `prompt` still carry their placeholders: `{run}` is known only once systemd has started the unit.
     `attempt` counts the issue's runs from 1, and `previous` tells how the one before this ended.
-    `board` is an absolute path; `time_limit` and `stop_timeout` are in seconds; `path` and `clones` hold
-    absolute folders; `worktree` is "clone" or "fresh"; `stash_max` is in bytes.
+    `board` is an absolute path; `time_limit`, `idle_limit` and `stop_timeout` are in seconds; `path` and
+    `clones` hold absolute folders; `worktree` is "clone" or "fresh"; `stash_max` is in bytes.
     `credential_environment` says which variable of the agent program gets which credential.
     A newer release than the dispatcher's may read it: a field that is added needs a default.
     """
@@ -166,6 +167,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     clones: tuple[str, ...] = ()
     worktree: str = "clone"
     stash_max: int = 512 << 20
+    idle_limit: float | None = None
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +220,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run as its record tells it. Times are in seconds since the epoch.
 
+    `idle_for` is for how many seconds it had done nothing when gtrun asked to stop it for that.
     `pulls` are the issue's pull requests when its finished marker was written; None before that, and if they could not
     be asked for (`pulls_problem`).
     `release` is the folder of the release whose code the run is, `begun_in` of the one that its unit names; both are
@@ -231,6 +234,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     works_in: tuple[tuple[str, str], ...] = ()
     stop_asked_by: str | None = None
+    idle_for: float | None = None
     ending: Ending | None = None
     ended_at: float | None = None
     owed: tuple[str, ...] = ()

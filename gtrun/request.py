@@ -65,6 +65,7 @@ def resolved(
         environment=profile.environment,
         path=profile.path,
         time_limit=profile.time_limit,
+        idle_limit=profile.idle_limit,
         stop_timeout=profile.stop_timeout,
         limits=profile.limits,
         sandbox=profile.sandbox,

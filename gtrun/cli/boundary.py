@@ -111,6 +111,10 @@ def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:  
             from gtrun.runner.closeout import closeout  # noqa: PLC0415
 
             return closeout(record)
+        case ["idle", record]:
+            from gtrun.runner.idle import look  # noqa: PLC0415
+
+            return look(record)
         case ["worker", name]:  # what ssh or sudo executes as an agent's account; not for people
             from gtrun.reach.worker import serve  # noqa: PLC0415
 

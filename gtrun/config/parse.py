@@ -48,6 +48,7 @@ _RUN = Keys(
         "prompt": values.path,
         "workdir": values.folder,
         "time_limit": values.duration,
+        "idle_limit": values.idle_limit,
         "stop_timeout": values.stop_timeout,
         "environment": Named(values.variable, values.text),
         "path": values.search_path,
@@ -64,7 +65,6 @@ _RUN = Keys(
         "worktree": values.worktree,
         "stash_max": values.size,
     },
-    planned=frozenset({"idle_limit"}),
 )
 FLEET = Keys(
     {

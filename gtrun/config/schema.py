@@ -59,6 +59,7 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None = None
     workdir: str | None = None
     time_limit: float | None = None
+    idle_limit: float | None = None
     stop_timeout: float = 30.0
     environment: dict[str, str] = {}
     path: tuple[str, ...] = ("~/.local/bin", "/usr/local/bin", "/usr/bin", "/bin")

@@ -215,6 +215,14 @@ def duration(value: object) -> float:
     return measures.seconds(value)
 
 
+def idle_limit(value: object) -> float:
+    """A duration in seconds in which a program can do something that counts."""
+    result = duration(value)
+    if result < 1:
+        raise WrongValueError(f"expected at least 1s, found {found(value)}")
+    return result
+
+
 def stop_timeout(value: object) -> float:
     """A duration in seconds within which the close-out can do its work."""
     result = duration(value)

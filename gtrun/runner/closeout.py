@@ -93,6 +93,7 @@ def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wai
         gave_up=record.gave_up,
         disposed=record.disposed,
         was_executed=record.entered if run.resolved.sandbox.is_asked_for else run.begun_at is not None,
+        idle_for=run.idle_for,
         limit_reached=limit is not None and active is not None and active >= limit,
     )
     judgement, told = judge(evidence), None

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from gtrun.measures import human_seconds
 from gtrun.model import Result
 from gtrun.systemd import exitstatus
 
@@ -17,6 +18,7 @@ class Evidence(msgspec.Struct, frozen=True):
     which only a stop from outside or the time limit does, or was stopped before it had one; None if the manager could
     not be asked. `stop_asked_by`
     is who asked gtrun to stop it. `limit_reached` is whether the unit was active for as long as its time limit.
+    `idle_for` is for how many seconds it had done nothing when gtrun asked to stop it for that; None if it did not.
     `exhausted` is what the program said of a used-up quota, which is asked only if it failed.
     """
 
@@ -30,6 +32,7 @@ class Evidence(msgspec.Struct, frozen=True):
     was_executed: bool = True
     limit_reached: bool = False
     exhausted: str = ""
+    idle_for: float | None = None
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -61,7 +64,7 @@ def judge(seen: Evidence) -> Judgement:
     if _timed_out(seen):
         return Judgement(Result.TIMEOUT, "time limit reached")
     if _was_stopped(seen):
-        return Judgement(Result.STOPPED, f"by {seen.stop_asked_by}" if seen.stop_asked_by else "by systemd")
+        return _stopped(seen)
     if not exited and seen.exit_status not in _OWN_SIGNALS:
         return Judgement(Result.KILLED, "from outside")
     if clean:
@@ -83,8 +86,14 @@ def _ended_before(seen: Evidence) -> Judgement:
     judged = _BEFORE[seen.service_result]
     was_stopped = judged.result is Result.STOPPED or seen.stop_came_first or seen.stop_asked_by
     if was_stopped and judged.result in {Result.STOPPED, Result.KILLED}:
-        return Judgement(Result.STOPPED, f"by {seen.stop_asked_by or 'systemd'}")
+        return _stopped(seen)
     return judged
+
+
+def _stopped(seen: Evidence) -> Judgement:
+    if seen.idle_for is not None and seen.stop_asked_by is None:
+        return Judgement(Result.IDLE, f"no output and no CPU for {human_seconds(seen.idle_for)}")
+    return Judgement(Result.STOPPED, f"by {seen.stop_asked_by or 'systemd'}")
 
 
 def _timed_out(seen: Evidence) -> bool:
@@ -98,4 +107,5 @@ def _was_stopped(seen: Evidence) -> bool:
     if seen.stop_came_first is not None:
         return seen.stop_came_first
     # The manager cannot be asked, so it is going away itself or its bus is: a SIGTERM was its own
-    return seen.stop_asked_by is not None or (seen.exit_code == "killed" and seen.exit_status == "TERM")
+    asked = seen.stop_asked_by is not None or seen.idle_for is not None
+    return asked or (seen.exit_code == "killed" and seen.exit_status == "TERM")

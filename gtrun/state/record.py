@@ -101,6 +101,12 @@ class StopAsked(msgspec.Struct, frozen=True, tag="stop-asked"):
     by: str
 
 
+class FoundIdle(msgspec.Struct, frozen=True, tag="found-idle"):
+    """It did nothing for so many seconds, and is to be stopped for that; None: it does something again."""
+
+    seconds: float | None
+
+
 class Owed(msgspec.Struct, frozen=True, tag="owed"):
     """The intent to post a marker. Durable before the board is asked."""
 
@@ -135,8 +141,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Fact = (
-    Resolved | Begun | Updated | HandedOver | Entered | Noted | WorksIn | GaveUp | Disposed | StopAsked | Owed | Posted
-    | QuotaNoted | PullsSeen | Ended
+    Resolved | Begun | Updated | HandedOver | Entered | Noted | WorksIn | GaveUp | Disposed | StopAsked | FoundIdle
+    | Owed | Posted | QuotaNoted | PullsSeen | Ended
 )  # fmt: skip
 
 _decoder = msgspec.json.Decoder(Fact)
@@ -218,6 +224,8 @@ class Told(msgspec.Struct):
                 self.disposed = reason
             case StopAsked(by):
                 self._set(stop_asked_by=by)
+            case FoundIdle(seconds):
+                self._set(idle_for=seconds)
             case Owed(marker):
                 self._set(owed=_with(self.run.owed, marker))
             case Posted(marker):

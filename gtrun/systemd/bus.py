@@ -29,6 +29,9 @@ _REPEATS = 5
 Property = tuple[str, str, Any]
 """A unit property: its name, its D-Bus signature, its value with text as str."""
 
+UnitProperties = tuple[str, Sequence[Property]]
+"""A unit that is made beside another one: its name and its properties."""
+
 
 class BusError(GtrunError):
     """The manager answered with an error. `name` is the D-Bus error name, or the binding's class for it."""
@@ -160,16 +163,29 @@ class Bus:
         """Call a method without arguments of one unit. Raises BusError."""
         return self._call(path.encode(), UNIT, member, [])
 
-    def call_with_properties(self, member: str, name: str, mode: str, properties: Sequence[Property]) -> Any:  # noqa: ANN401
-        """Call a method of signature `ssa(sv)a(sa(sv))`, the last array empty. Raises BusError."""
+    def call_with_properties(
+        self,
+        member: str,
+        name: str,
+        mode: str,
+        properties: Sequence[Property],
+        beside: Sequence[UnitProperties] = (),
+    ) -> Any:  # noqa: ANN401
+        """Call a method of signature `ssa(sv)a(sa(sv))`. Raises BusError."""
         arguments = self._apply(b"ss", [name.encode(), mode.encode()])
-        arguments.append((ord("a"), b"(sv)"))
+        arguments += [*self._array(properties), (ord("a"), b"(sa(sv))")]
+        for other, theirs in beside:
+            arguments += [(ord("r"), b"sa(sv)"), (ord("s"), other.encode()), *self._array(theirs), (-1, None)]
+        return self._call(_OBJECT, MANAGER, member, [*arguments, (-1, None)])
+
+    def _array(self, properties: Sequence[Property]) -> list[Any]:
+        """Properties as an argument of type `a(sv)`."""
+        arguments: list[Any] = [(ord("a"), b"(sv)")]
         for key, signature, value in properties:
             arguments += [(ord("r"), b"sv"), (ord("s"), key.encode()), (ord("v"), signature.encode())]
             arguments += self._apply(signature.encode(), [_encoded(value)])
             arguments += [(-1, None), (-1, None)]
-        arguments += [(-1, None), (ord("a"), b"(sa(sv))"), (-1, None)]
-        return self._call(_OBJECT, MANAGER, member, arguments)
+        return [*arguments, (-1, None)]
 
     def _call(self, path: bytes, interface: bytes, member: str, arguments: list[Any]) -> Any:  # noqa: ANN401
         try:

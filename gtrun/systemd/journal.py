@@ -62,6 +62,16 @@ def last_lines(identifier: str, uid: int, count: int, *, seconds: float) -> Iter
             pause(min(_STABLE, max(0.0, deadline - time.monotonic())))
 
 
+def last_line_at(run: Run, uid: int) -> float | None:
+    """When the run's last line came, on CLOCK_MONOTONIC in seconds, 0 if it has none; None if that cannot be told."""
+    for match, found in ((_select(run, uid), True), ([f"_UID={uid}"], False)):
+        argv = ["journalctl", "--quiet", "--boot", "--output=json", "--output-fields=_UID", "--lines=1", *match]
+        printed = quick(argv, seconds=10.0)
+        if printed and printed.strip():
+            return int(json.loads(printed)["__MONOTONIC_TIMESTAMP"]) / 1_000_000 if found else 0.0
+    return None  # not even what the manager itself says of this account: it may not read it
+
+
 def await_line(run: Run, uid: int, cursor: str) -> None:
     """Wait until there is a line after the cursor."""
     where = [f"--after-cursor={cursor}"] if cursor else []

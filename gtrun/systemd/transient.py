@@ -6,8 +6,9 @@ from pathlib import Path
 from gtrun.errors import LaunchFailed
 from gtrun.model import Limits, ResolvedRun, Sandbox
 from gtrun.names import UnitName, is_plain_argument
+from gtrun.systemd import idle
 from gtrun.systemd import sandbox as sandboxing
-from gtrun.systemd.bus import Bus, BusError, BusTimeout, Property
+from gtrun.systemd.bus import Bus, BusError, BusTimeout, Property, UnitProperties
 from gtrun.text import plain, shorten
 
 _TITLE_LENGTH = 120
@@ -43,11 +44,11 @@ def description(run: ResolvedRun) -> str:
     return text[:-1] + "\\x5c" if text.endswith("\\") else text
 
 
-def properties(run: ResolvedRun, gtrun: Sequence[str], record: str, *, folder: str | None = None) -> list[Property]:
+def properties(run: ResolvedRun, gtrun: Sequence[str], record: str, *, folders: Sequence[str] = ()) -> list[Property]:
     """The full property set of a run's unit.
 
     `gtrun` is the command that starts gtrun as the agent; `record` the plain-argument form of the record's path;
-    `folder` is made for the unit in the account's runtime folder.
+    `folders` are made for the unit in the account's runtime folder.
     A daemon-reload parses the unit's file anew, and what systemd 252 does to `$`, `;` or the Ex variants of
     Exec* then is not what was asked for: the command lines therefore carry only characters that no parser touches.
     Raises LaunchFailed where they cannot.
@@ -82,26 +83,26 @@ def properties(run: ResolvedRun, gtrun: Sequence[str], record: str, *, folder: s
         result.append(("Documentation", "as", [run.issue.url]))
     if run.time_limit is not None:
         result.append(("RuntimeMaxUSec", "t", int(run.time_limit * 1_000_000)))
+    if folders:
+        result += [("RuntimeDirectory", "as", list(folders)), ("RuntimeDirectoryMode", "u", 0o700)]
     return [
         *result,
         *_commands(run, gtrun, record),
-        *_credentials(run, folder),
+        *_credentials(run),
+        *idle.wants(run),
         *confinement(run.limits, run.slice, run.sandbox),
     ]
 
 
-def _credentials(run: ResolvedRun, folder: str | None) -> list[Property]:
-    """What the manager loads, from where, and the folder for what it cannot load: never a secret itself."""
+def _credentials(run: ResolvedRun) -> list[Property]:
+    """What the manager loads, and from where: never a secret itself."""
     files = [(name, one) for name, one in run.credentials.items() if one.path]
     kinds = (("LoadCredential", False), ("LoadCredentialEncrypted", True))
-    wanted: list[Property] = [
+    return [
         (key, "a(ss)", [(name, one.path) for name, one in files if one.encrypted is encrypted])
         for key, encrypted in kinds
         if any(one.encrypted is encrypted for _, one in files)
     ]
-    if folder is not None:
-        wanted += [("RuntimeDirectory", "as", [folder]), ("RuntimeDirectoryMode", "u", 0o700)]
-    return wanted
 
 
 def _commands(run: ResolvedRun, gtrun: Sequence[str], record: str) -> list[Property]:
@@ -134,12 +135,13 @@ def is_name_taken(error: BusError) -> bool:
     return error.name == "org.freedesktop.systemd1.UnitExists"
 
 
-def start(bus: Bus, unit: UnitName, wanted: Sequence[Property]) -> str:
+def start(bus: Bus, unit: UnitName, wanted: Sequence[Property], beside: Sequence[UnitProperties] = ()) -> str:
     """Queue the start; returns the job's object path, which `job_result` takes.
 
-    The caller listens to JobRemoved already. Raises BusError; `is_name_taken` tells the mutex from a fault.
+    The units `beside` it are made, and not started. The caller listens to JobRemoved already.
+    Raises BusError; `is_name_taken` tells the mutex from a fault.
     """
-    return str(bus.call_with_properties("StartTransientUnit", unit, "fail", wanted))
+    return str(bus.call_with_properties("StartTransientUnit", unit, "fail", wanted, beside))
 
 
 def job_result(bus: Bus, job: str, *, deadline: float) -> str:

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from gtrun.model import Result
 from gtrun.runner.judge import Evidence, Judgement, judge
@@ -77,6 +78,16 @@ def test_end_at_the_time_limit_with_a_left_over_child_is_an_end():
 def test_who_asked_is_named(code, status, stop):
     seen = evidence("success", code, status, stop, stop_asked_by="gtrun stop (bob)")
     assert judge(seen) == Judgement(Result.STOPPED, "by gtrun stop (bob)")
+
+
+@pytest.mark.parametrize(("code", "status"), [("killed", "TERM"), ("killed", "KILL"), ("exited", "0"), ("exited", "7")])
+def test_idle_is_what_was_stopped_for_that_and_by_nobody_else(code, status):
+    seen = Evidence("success", code, status, stop_came_first=True, idle_for=1260.0)
+    assert judge(seen) == Judgement(Result.IDLE, "no output and no CPU for 21m 0s")
+    assert judge(replace(seen, stop_asked_by="ops")) == Judgement(Result.STOPPED, "by ops")
+    assert judge(replace(seen, stop_came_first=None)).result is Result.IDLE
+    ended_first = judge(replace(seen, stop_came_first=False)).result
+    assert ended_first not in {Result.IDLE, Result.STOPPED}
 
 
 def test_asked_too_late_is_an_end():

@@ -5,10 +5,12 @@ from typing import Any
 
 from gtrun.reach.operations.ending import (
     Reconciled,
+    ToEndIdle,
     ToReconcile,
     ToStop,
     Watch,
     await_end,
+    end_idle,
     observe_ending,
     open_board,
     reconcile,
@@ -56,8 +58,8 @@ from gtrun.reach.operations.stashes import Stashes, stashes_of
 BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
     operation.__name__: operation
     for operation in (
-        await_end, await_start, discard, does_linger, examine, list_units, live_runs, observe_ending, prepare, printed,
-        printed_since, await_print, read_quota, reconcile, run_of, runs_by_token, runs_of, set_quota, start,
+        await_end, await_start, discard, does_linger, end_idle, examine, list_units, live_runs, observe_ending, prepare,
+        printed, printed_since, await_print, read_quota, reconcile, run_of, runs_by_token, runs_of, set_quota, start,
         stashes_of, stop, wait_until_free,
     )
 }  # fmt: skip
@@ -82,6 +84,7 @@ __all__ = [
     "Session",
     "StartReply",
     "Stashes",
+    "ToEndIdle",
     "ToExamine",
     "ToPrepare",
     "ToRead",
@@ -97,6 +100,7 @@ __all__ = [
     "by_token",
     "discard",
     "does_linger",
+    "end_idle",
     "examine",
     "list_units",
     "live_runs",

@@ -15,7 +15,7 @@ from gtrun.reach.operations.session import OfRun, Session, by_token
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.darkening import note_quota
-from gtrun.state.record import Ended, Record, StopAsked
+from gtrun.state.record import Ended, FoundIdle, Record, StopAsked
 from gtrun.systemd import units
 from gtrun.systemd.bus import BusError
 from gtrun.systemd.units import Observed
@@ -61,6 +61,34 @@ def stop(session: Session, arguments: ToStop) -> Run | None:
                 hint=f"look at it with: systemctl --user status {arguments.unit}",
             )
     return by_token(session, arguments.token)
+
+
+class ToEndIdle(msgspec.Struct, frozen=True):
+    """One unit, by its run so that no other is hit, that has done nothing for so many seconds."""
+
+    unit: UnitName
+    run: RunId | None
+    token: Token
+    seconds: float
+
+
+def end_idle(session: Session, arguments: ToEndIdle) -> bool:
+    """Note that the run is idle and ask for the stop of its unit; False if there is no such run to end any more.
+
+    Nothing is stopped that somebody else is stopping, or that is in its close-out. That would have to wait for the
+    record, so the name cannot be a successor's by the time the manager hears of it.
+    """
+    path = records.open_folder(session.account.state) / f"{arguments.token}.jsonl"
+    try:
+        with Record(path) as record:
+            state = units.occupant_of_run(session.bus, arguments.unit, arguments.run)
+            if record.run.ending is not None or record.run.stop_asked_by or state is None or state.active != "active":
+                return False
+            record.append(FoundIdle(arguments.seconds))
+            session.bus.call("StopUnit", "ss", arguments.unit, "replace")
+    except FileNotFoundError:
+        return False
+    return True
 
 
 class Watch(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from gtrun.reach.route import this_installation
 from gtrun.release.installation import pinned
 from gtrun.state import record as records
 from gtrun.state.record import Ended, Record
-from gtrun.systemd import exitstatus, transient, units
+from gtrun.systemd import exitstatus, idle, transient, units
 from gtrun.systemd.bus import MANAGER, OBJECT, BusError, BusTimeout
 from gtrun.systemd.units import UnitState, version_number
 
@@ -128,12 +128,14 @@ def start(session: Session, arguments: ToStart) -> StartReply:
             hint="install gtrun where every agent account can read it, such as /opt/gtrun, "
             "or name such a path as `gtrun` of the rig",
         )
-    for path in (command[0], os.path.realpath(command[0])):
-        confinement.refuse_hidden(run.sandbox, "gtrun itself", path)
+    for place in (command[0], os.path.realpath(command[0])):
+        confinement.refuse_hidden(run.sandbox, "gtrun itself", place)
+    path = encode_path(str(record.path))
+    folders = [folder for folder in (credentials.folder(run), idle.folder(run)) if folder is not None]
     bus = session.bus
-    wanted = transient.properties(run, command, encode_path(str(record.path)), folder=credentials.folder(run))
+    wanted = transient.properties(run, command, path, folders=folders)
     try:
-        job = transient.start(bus, run.unit, wanted)
+        job = transient.start(bus, run.unit, wanted, idle.units(run, command, path))
     except BusError as error:
         if transient.is_name_taken(error):
             return StartReply(occupant=units.occupant(bus, run.unit), is_taken=True)
