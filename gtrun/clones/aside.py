@@ -53,8 +53,11 @@ class Work:
         return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
-def find_work(clone: Clone, *, most: int) -> Work:
-    """What has to be set aside before the clone is reset. Raises Untouchable, also above `most` bytes, GitFailed."""
+def find_work(clone: Clone, *, most: int, pushed: str = "") -> Work:
+    """What has to be set aside before the clone is reset. Raises Untouchable, also above `most` bytes, GitFailed.
+
+    `pushed` is a commit that the remote has.
+    """
     seen = clone.look()
     status = seen.status
     paths = [one.path for one in status.changes if one.is_changed and not one.is_gone] + status.untracked
@@ -64,8 +67,9 @@ def find_work(clone: Clone, *, most: int) -> Work:
     files = {one.path: files[one.path] for one in status.changes if one.is_changed and files[one.path] != one.index}
     untracked = {path: _entry(clone, path) for path in status.untracked}
     _check_bytes(clone, [*files, *untracked])
-    told = clone.git.run("rev-list", "--count", "HEAD", "--not", "--remotes")
-    return Work(seen, files, untracked, int(told))
+    is_pushed = status.head == pushed
+    commits = 0 if is_pushed else int(clone.git.run("rev-list", "--count", "HEAD", "--not", "--remotes"))
+    return Work(seen, files, untracked, commits)
 
 
 def set_aside(clone: Clone, work: Work, ref: str, run: str) -> str:

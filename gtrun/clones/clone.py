@@ -31,6 +31,7 @@ _STATUS = (
 )  # fmt: skip
 _LISTING = ("ls-files", "-v", "-s", "-z")
 _REMOTE = re.compile(r"remote\..+\.url", re.DOTALL)
+_REF = "%(refname)%00%(objectname)%00%(upstream)%00%(symref)"
 _SSH = "ssh -oBatchMode=yes -oConnectTimeout=10"
 
 
@@ -133,31 +134,23 @@ class Clone:
             return Path(self.git_folder, "FETCH_HEAD").stat().st_mtime
         return None
 
-    def followed(self, branch: str) -> Upstream | None:
-        """What the branch that it is on follows; None if it follows nothing of a remote's. Raises GitFailed."""
-        if not branch or self.value(f"branch.{branch}.remote") in {"", "."}:
-            return None
-        told = self.git.run("for-each-ref", "--format=%(upstream)", f"refs/heads/{branch}")
-        return self._upstream(os.fsdecode(told).rstrip("\n"), self._default(self.remote(branch)))
+    def upstreams(self, branch: str, remote: str) -> tuple[Upstream | None, Upstream | None]:
+        """What the branch that it is on follows, and the remote's default branch, each None if there is none known.
 
-    def default(self, remote: str) -> Upstream | None:
-        """The remote's own branch, the one that a new clone would be on; None if that is not known here."""
-        ref = self._default(remote)
-        return self._upstream(ref, ref)
+        A detached HEAD follows the default branch. Raises GitFailed.
+        """
+        place = f"refs/remotes/{remote}"
+        told = os.fsdecode(self.git.run("for-each-ref", f"--format={_REF}", f"refs/heads/{branch}", place))
+        refs = {line.partition("\0")[0]: line.split("\0")[1:] for line in told.splitlines()}
+        default = refs.get(f"{place}/HEAD", ["", "", ""])[2]
+        followed = refs.get(f"refs/heads/{branch}", ["", "", ""])[1] if branch else default
 
-    def _default(self, remote: str) -> str:
-        with contextlib.suppress(GitFailed):
-            told = self.git.run("symbolic-ref", "--quiet", f"refs/remotes/{remote}/HEAD")
-            return os.fsdecode(told).rstrip("\n")
-        return ""
+        def upstream(ref: str) -> Upstream | None:
+            if ref not in refs or not ref.startswith(f"{place}/"):
+                return None
+            return Upstream(refs[ref][0], ref.removeprefix("refs/remotes/"), default in {"", ref})
 
-    def _upstream(self, ref: str, default: str) -> Upstream | None:
-        if not ref.startswith("refs/remotes/"):
-            return None
-        with contextlib.suppress(GitFailed):
-            commit = self.git.run("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").decode().strip()
-            return Upstream(commit, ref.removeprefix("refs/remotes/"), default in {"", ref})
-        return None
+        return upstream(followed), upstream(default)
 
 
 def open_clone(path: str, git: Git) -> Clone:

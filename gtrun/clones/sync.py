@@ -57,8 +57,8 @@ class Sync:
             branch = clone.branch()
             remote = clone.remote(branch)
             self._fetch(clone, remote)
-            upstream = clone.followed(branch) if branch else clone.default(remote)
-            start = upstream or clone.default(remote)
+            upstream, default = clone.upstreams(branch, remote)
+            start = upstream or default
         except (Untouchable, GitFailed) as error:
             raise LaunchFailed(f"the clone {path} cannot be used: {error.message}") from error
         if self.run.worktree == "fresh":
@@ -93,14 +93,18 @@ class Sync:
 
     def _bring(self, number: int, clone: Clone, upstream: Upstream) -> None:
         """Set aside what is in a clone, then bring it to the commit. Raises Untouchable, GitFailed, StateError."""
-        work = aside.find_work(clone, most=self.run.stash_max)
+        work = aside.find_work(clone, most=self.run.stash_max, pushed=upstream.commit)
+        if not work.is_uncommitted and work.seen.status.head == upstream.commit:
+            return
         aside.check_overwritten(clone, work, upstream.commit)
         if work.is_uncommitted or work.commits:
             self._set_aside(number, clone, work)
         if work.is_uncommitted:
             aside.clear(clone, work)
-        if work.is_uncommitted or work.seen.status.head != upstream.commit:
+        try:
             aside.reset(clone, upstream.commit)
+        except GitFailed as error:
+            raise Untouchable(f"it could not be reset: {error.message}") from error
 
     def _set_aside(self, number: int, clone: Clone, work: Work) -> None:
         ref = f"refs/gtrun/{self.run_id}/{number}"

@@ -475,6 +475,21 @@ def test_what_changes_in_between_is_not_touched(place, monkeypatch):
     assert (place.clone / "late").read_text() == "late\n"
 
 
+def test_a_reset_that_fails_is_said_and_all_is_kept(place):
+    place.sh("echo m >> changed; echo u > untracked")
+    before = everything(place)
+    place.sh(
+        "git config filter.x.smudge false; git config filter.x.required true; echo new filter=x > .git/info/attributes"
+    )
+    with pytest.raises(LaunchFailed) as caught:
+        place.sync()
+    assert "(it could not be reset: git reset ended with 128)" in caught.value.message
+    (stash,) = place.stashes()
+    place.sh("rm .git/info/attributes; git reset -q --hard; git clean -fdq")
+    subprocess.run(stash.command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    assert everything(place) == before
+
+
 @pytest.mark.parametrize("broken", ["proof", "record"])
 def test_nothing_is_touched_before_it_is_kept(place, monkeypatch, broken):
     place.sh("echo m >> changed; echo u > untracked")
