@@ -11,6 +11,7 @@ from pathlib import Path
 from gtrun.clones.status import Status, Untouchable, hidden, parse_config, parse_status
 from gtrun.errors import LaunchFailed
 from gtrun.git import Git, GitFailed
+from gtrun.text import plain
 
 FETCH = 30.0
 """Seconds that a remote has for its answer."""
@@ -41,7 +42,7 @@ class NotAClone(LaunchFailed):
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What a run starts from: a commit, and the remote-tracking branch that has it, as `origin/main`.
+    """What a run starts from: a commit, and the remote-tracking branch that has it, to be shown: `origin/main`.
 
     `is_default` is also true if the remote's default branch is not known here.
     """
@@ -148,7 +149,7 @@ class Clone:
         def upstream(ref: str) -> Upstream | None:
             if ref not in refs or not ref.startswith(f"{place}/"):
                 return None
-            return Upstream(refs[ref][0], ref.removeprefix("refs/remotes/"), default in {"", ref})
+            return Upstream(refs[ref][0], plain(ref.removeprefix("refs/remotes/")), default in {"", ref})
 
         return upstream(followed), upstream(default)
 

@@ -20,6 +20,7 @@ from gtrun.measures import human_seconds
 from gtrun.model import ResolvedRun, Run
 from gtrun.names import RunId
 from gtrun.state import record as records
+from gtrun.text import plain
 
 _UNKNOWN = "what its remote's default branch is is not known here"
 _PRUNING = 1.0  # seconds that a run has for the worktrees of others
@@ -65,14 +66,16 @@ class Sync:
             return self._fresh(number, clone, start, "")
         try:
             if upstream is None:
-                raise Untouchable(f"its branch {branch} follows none of the remote's" if branch else _UNKNOWN)
+                raise Untouchable(f"its branch {plain(branch)} follows none of the remote's" if branch else _UNKNOWN)
             with clone.locked():
                 self._refuse_used(clone)
                 self._bring(number, clone, upstream)
         except (Untouchable, GitFailed, StateError) as error:
             return self._fresh(number, clone, start, error.message)
         if not upstream.is_default:
-            self.note(f"the clone {path} is on the branch {branch}, and {upstream.name} is not the remote's default")
+            self.note(
+                f"the clone {path} is on the branch {plain(branch)}, and {upstream.name} is not the remote's default"
+            )
         return path
 
     def _fetch(self, clone: Clone, remote: str) -> None:

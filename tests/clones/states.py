@@ -83,6 +83,7 @@ UNTOUCHED = {
     "skip worktree": ("echo m >> changed; git update-index --skip-worktree changed", "told not to look"),
     "unborn": ("git checkout -q --orphan empty; git rm -rfq --cached .", "its branch empty follows none"),
     "no upstream": ("git checkout -q -b mine; echo m > m", "its branch mine follows none of the remote's"),
+    "a branch in no encoding": ("git checkout -q -b $'\\xff'", "its branch \\udcff follows none of the remote's"),
     "local upstream": ("git checkout -q -b mine --track main", "its branch mine follows none of the remote's"),
     "upstream gone": ("git config branch.main.merge refs/heads/gone", "follows none of the remote's"),
     "too much": ("head -c 2000000 /dev/zero > big", "stash_max is 1.0M"),
