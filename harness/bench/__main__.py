@@ -74,9 +74,12 @@ def main(arguments: list[str]) -> int:
         with Box(accounts=["alice"]) as box:
             figures = _measure(box, chosen.rounds)
             machine = _machine(box)
+    except NeedsRoot:
+        print("bench: a box needs root; type: sudo scripts/bench", file=sys.stderr)
+        return 78
     except (BoxError, OSError, subprocess.SubprocessError) as error:
         print(f"bench: it could not be measured: {error}", file=sys.stderr)
-        return 78 if isinstance(error, NeedsRoot) else 1
+        return 1
     report = _report(figures, machine)
     return _tell(report, lines(report), chosen.json)
 
