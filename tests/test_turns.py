@@ -80,7 +80,7 @@ def test_a_stopped_one_is_not_waited_for_long(come):
     first = come()
     assert says(first) == b"in"
     first.send_signal(signal.SIGSTOP)
-    second = come(wait=0.4)
+    second = come(wait=2)
     assert waits(second)
     assert says(second) == b"in"
 

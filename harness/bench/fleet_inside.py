@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -25,18 +27,24 @@ from gtrun.state.ledger import Attempt, Ledger
 from gtrun.survey import enlisted
 from gtrun.systemd.bus import Bus
 
+PYTHON = "/opt/gtrun/bin/python"
 _SECONDS = 60.0
 
 
 class Plan(msgspec.Struct):
-    """What to measure. `floor` is the source of the shortest start there is; `at_once` people type `each`."""
+    """What to measure. `floor` is the source of the shortest start there is; `at_once` people type `each`.
+
+    `config` are fleets of so many agents in accounts here; `far` is the one of four with two more behind ssh; `units`
+    are fleets of four whose managers are to have so many units loaded.
+    """
 
     config: dict[int, str]
+    far: str
     floor: str
     rounds: int
     at_once: int
     each: int
-    units: list[int]
+    units: dict[int, str]
     probes: int
 
 
@@ -46,14 +54,23 @@ class Figures(msgspec.Struct):
     floor: list[float]
     dispatch: list[float]
     held: list[float]
-    burst_seconds: float
-    burst_held: list[float]
-    burst_waited: list[float]
+    far_dispatch: list[float]
+    far_held: list[float]
+    burst: Burst
+    far_burst: Burst
+    probe_agents: dict[int, float]
+    probe_units: dict[int, float]
+
+
+class Burst(msgspec.Struct):
+    """So many dispatches at once: how long all took, the lock of each, and how many went wrong."""
+
+    seconds: float
+    held: list[float]
+    waited: list[float]
     lost: int
     doubled: int
     opened: int
-    probe_agents: dict[int, float]
-    probe_units: dict[int, float]
 
 
 class CannotMeasure(Exception):
@@ -61,39 +78,33 @@ class CannotMeasure(Exception):
 
 
 def measure(plan: Plan) -> Figures:
-    """Cold starts in turn, the burst, then the probe against more agents and more units."""
-    usual = Path(plan.config[4])
-    fleet = load({}, usual)
-    agents = list(fleet.agents)
-    floor, dispatch = [], []
-    issues = _issues(fleet, plan.rounds)
-    for number, issue in enumerate(issues):
-        floor.append(_timed(["/opt/gtrun/bin/python", "-c", plan.floor.replace("{round}", str(number))], agents[0]))
-        dispatch.append(_timed(_dispatch(usual, agents[number % 4], issue)))
+    """Cold starts in turn, here and with agents behind ssh, then each at once; the probe against agents and units."""
+    usual, far = Path(plan.config[4]), Path(plan.far)
+    fleet, far_fleet = load({}, usual), load({}, far)
+    agents, far_agents = list(fleet.agents), list(far_fleet.agents)
+    floor, dispatch, far_dispatch = [], [], []
+    issues, far_issues = _issues(fleet, plan.rounds), _issues(fleet, plan.rounds)
+    for number in range(plan.rounds):
+        floor.append(_timed([PYTHON, "-c", plan.floor.replace("{round}", str(number))], agents[0]))
+        dispatch.append(_timed(_dispatch(usual, agents[number % 4], issues[number])))
         _wait_until_idle()
-    held = [one.lock_held or 0.0 for one in _attempts(issues)]
-
-    burst = _issues(fleet, plan.at_once * plan.each)
-    seconds = _burst(plan, usual, agents, burst)
-    _wait_until_idle()
-    attempts = _attempts(burst)
-    runs = _runs(fleet)
-    probe_agents = {count: _probe(load({}, Path(path)), plan.probes) for count, path in sorted(plan.config.items())}
-    probe_units = {}
-    for count in plan.units:
-        for agent in agents:
+        far_dispatch.append(_timed(_dispatch(far, far_agents[number % 6], far_issues[number])))
+        _wait_until_idle()
+    burst = _burst(plan, usual, fleet)
+    far_burst = _burst(plan, far, far_fleet)
+    probe_agents = _probes(plan.config, plan.probes)
+    for count, path in plan.units.items():
+        for agent in load({}, Path(path)).agents:
             _load(agent, count)
-        probe_units[count] = _probe(fleet, plan.probes)
+    probe_units = _probes(plan.units, plan.probes)
     return Figures(
         floor=floor,
         dispatch=dispatch,
-        held=held,
-        burst_seconds=seconds,
-        burst_held=[one.lock_held or 0.0 for one in attempts],
-        burst_waited=[one.lock_waited or 0.0 for one in attempts],
-        lost=sum(runs[issue] == 0 for issue in burst),
-        doubled=sum(runs[issue] > 1 for issue in burst),
-        opened=sum(verdict == "open" for one in attempts for _, verdict, _ in one.verdicts),
+        held=[one.lock_held or 0.0 for one in _attempts(issues)],
+        far_dispatch=far_dispatch,
+        far_held=[one.lock_held or 0.0 for one in _attempts(far_issues)],
+        burst=burst,
+        far_burst=far_burst,
         probe_agents=probe_agents,
         probe_units=probe_units,
     )
@@ -121,6 +132,7 @@ def _timed(argv: list[str], account: str = "root") -> float:
     done = subprocess.run(
         argv, user=user.pw_uid, group=user.pw_gid, extra_groups=[], cwd="/", env=environment,
         stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_SECONDS,
+        start_new_session=True,  # everybody at a terminal of their own: among sessions the kernel shares each CPU out
     )  # fmt: skip
     seconds = time.perf_counter() - began
     if done.returncode != 0:
@@ -128,18 +140,29 @@ def _timed(argv: list[str], account: str = "root") -> float:
     return seconds
 
 
-def _burst(plan: Plan, config: Path, agents: list[str], issues: list[IssueKey]) -> float:
+def _burst(plan: Plan, config: Path, fleet: Fleet) -> Burst:
     """So many people, each of whom types one dispatch after the other."""
+    agents, issues = list(fleet.agents), _issues(fleet, plan.at_once * plan.each)
 
     def types(person: int) -> None:
         for number in range(plan.each):
             issue = issues[person * plan.each + number]
-            _timed(_dispatch(config, agents[(person + number) % 4], issue))
+            _timed(_dispatch(config, agents[(person + number) % len(agents)], issue))
 
     began = time.perf_counter()
     with ThreadPoolExecutor(plan.at_once) as people:
         list(people.map(types, range(plan.at_once)))
-    return time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    _wait_until_idle()
+    attempts, runs = _attempts(issues), _runs(fleet)
+    return Burst(
+        seconds=seconds,
+        held=[one.lock_held or 0.0 for one in attempts],
+        waited=[one.lock_waited or 0.0 for one in attempts],
+        lost=sum(runs[issue] == 0 for issue in issues),
+        doubled=sum(runs[issue] > 1 for issue in issues),
+        opened=sum(verdict == "open" for one in attempts for _, verdict, _ in one.verdicts),
+    )
 
 
 def _wait_until_idle() -> None:
@@ -159,20 +182,29 @@ def _runs(fleet: Fleet) -> Counter[str]:
     return found
 
 
-def _probe(fleet: Fleet, probes: int) -> float:
-    """The median of what the lock is held for before the start: every agent asked over its warm connection."""
-    agent = next(iter(fleet.agents.values()))
+def _probes(fleets: Mapping[int, str], probes: int) -> dict[int, float]:
+    """Each fleet's median of what the lock is held for before the start: all agents asked over warm connections.
+
+    The fleets are asked in turn, so that what else the box does is the same for all.
+    """
     patterns = at_agent.Patterns(unit_names(IssueKey("1")))
-    seconds = []
-    with Worker.start() as worker, enlisted(fleet, own(os.environ), agent, worker) as team:
-        team.ask_all(at_agent.list_units, patterns, seconds=_SECONDS)
-        for _ in range(probes):
-            began = time.perf_counter()
-            answers = team.ask_all(at_agent.list_units, patterns, seconds=_SECONDS)
-            seconds.append(time.perf_counter() - began)
-            if len(answers) != len(fleet.agents):
-                raise CannotMeasure(f"not every agent answered: {team.silent}")
-    return statistics.median(seconds)
+    seconds: dict[int, list[float]] = {count: [] for count in fleets}
+    with ExitStack() as stack:
+        teams = {}
+        for count, path in fleets.items():
+            fleet = load({}, Path(path))
+            worker = stack.enter_context(Worker.start())
+            agent = next(iter(fleet.agents.values()))
+            teams[count] = stack.enter_context(enlisted(fleet, own(os.environ), agent, worker)), len(fleet.agents)
+        for number in range(1 + probes):
+            for count, (team, agents) in teams.items():
+                began = time.perf_counter()
+                answers = team.ask_all(at_agent.list_units, patterns, seconds=_SECONDS)
+                if number > 0:  # the first one connects
+                    seconds[count].append(time.perf_counter() - began)
+                if len(answers) != agents:
+                    raise CannotMeasure(f"not every agent answered: {team.silent}")
+    return {count: statistics.median(each) for count, each in seconds.items()}
 
 
 def _load(account: str, count: int) -> None:
