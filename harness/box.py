@@ -111,9 +111,12 @@ class Box:
 
     def _await_keeper(self, keeper: subprocess.Popen[bytes]) -> None:
         assert keeper.stdin is not None
-        assert keeper.stdout is not None
         keeper.stdin.write(json.dumps(self._order).encode() + b"\n")
         keeper.stdin.flush()
+        self._await_report(keeper)
+
+    def _await_report(self, keeper: subprocess.Popen[bytes]) -> None:
+        assert keeper.stdout is not None
         ready, _, _ = select.select([keeper.stdout], [], [], BOOT_SECONDS)
         if not ready:
             raise BoxError(f"the box was not up within {BOOT_SECONDS:g} s")
@@ -142,6 +145,19 @@ class Box:
             raise BoxError(f"{self.name}: the keeper did not end within 15 s and was killed") from None
         if code != 0:
             raise BoxError(f"{self.name}: the keeper ended with {code}")
+
+    def lose_power(self) -> None:
+        """End every process at once, as when the power fails, and boot again from what is on the disks.
+
+        What lay in memory (/run, kernel state) is gone, the rest is kept; returns as `boot` does.
+        """
+        keeper = self._keeper
+        if keeper is None:
+            raise BoxError(f"{self.name} is not running")
+        assert keeper.stdin is not None
+        keeper.stdin.write(b"!")
+        keeper.stdin.flush()
+        self._await_report(keeper)
 
     # Commands
 

@@ -9,8 +9,8 @@ the cgroup and removes it. The mounts end with the namespace, the tmpfs with the
 the pid namespace, even when the keeper itself is killed; then only an empty cgroup directory is left, for the
 next boot to sweep.
 
-stdin: a line of JSON (`Box._order`), then nothing until EOF.
-stdout: one line of JSON, {"leader": pid, "cgroup": path} or {"failed": text}.
+stdin: a line of JSON (`Box._order`), then a byte for each time that its power is to fail and come back, until EOF.
+stdout: one line of JSON for each boot, {"leader": pid, "cgroup": path} or {"failed": text}.
 """
 
 from __future__ import annotations
@@ -161,27 +161,39 @@ def end(child: subprocess.Popen[bytes], cgroup: Path) -> None:
 
 
 def keep(order: dict[str, Any]) -> None:
-    """Boot, report, wait for EOF, clean up."""
+    """Boot, report, wait for EOF, clean up; boot what is on the disks again as often as that is asked for."""
     report: dict[str, Any]
     cgroup, _lock = cgroups.claim(order["name"])
-    child = None
-    try:
-        notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        notices.bind("\0" + order["name"])  # abstract: no file, and reachable from every mount namespace
-        binds = lay_out(order)
-        child = start(cgroup, binds, "@" + order["name"])
-        await_ready(notices, child)
-        (cgroup / "payload/harness").mkdir()
-        report = {"leader": leader(cgroup), "cgroup": str(cgroup)}
-    except (BootFailed, OSError, ValueError) as error:
-        report = {"failed": str(error)}
-    with contextlib.suppress(BrokenPipeError):
-        os.write(1, json.dumps(report).encode() + b"\n")  # print() would keep it, and fail once more at the exit
-    while "leader" in report and os.read(0, 1):
-        pass
-    if child is not None:
-        end(child, cgroup)
+    child, binds = None, None
+    notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    while True:
+        try:
+            if binds is None:
+                notices.bind("\0" + order["name"])  # abstract: no file, and reachable from every mount namespace
+                binds = lay_out(order)
+            child = start(cgroup, binds, "@" + order["name"])
+            await_ready(notices, child)
+            (cgroup / "payload/harness").mkdir()
+            report = {"leader": leader(cgroup), "cgroup": str(cgroup)}
+        except (BootFailed, OSError, ValueError) as error:
+            report = {"failed": str(error)}
+        with contextlib.suppress(BrokenPipeError):
+            os.write(1, json.dumps(report).encode() + b"\n")  # print() would keep it, and fail once more at the exit
+        is_asked_again = "leader" in report and os.read(0, 1)
+        if child is not None:
+            end(child, cgroup)
+        if not is_asked_again:
+            break
+        cgroups.remove(cgroup / "payload")
+        forget(notices)
     cgroups.release(cgroup)
+
+
+def forget(notices: socket.socket) -> None:
+    """What the last boot said of itself is not the next one's."""
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            notices.recv(4096, socket.MSG_DONTWAIT)
 
 
 def _overhear(number: int, frame: object) -> None:

@@ -342,3 +342,19 @@ def test_nothing_of_ours_stays_in_the_cgroup_root() -> None:
 def test_a_box_that_cannot_boot_says_why(tmp_path: Path) -> None:
     with pytest.raises(BoxError, match="the box did not boot"):
         Box(venv=None, tree=tmp_path).boot()
+
+
+def test_after_a_power_failure_it_is_the_same_machine(make_box: MakeBox) -> None:
+    box = make_box(**BARE)
+    ask = ("cat", "/etc/machine-id", "/proc/sys/kernel/random/boot_id", "/home/alice/kept")
+    box.write("/home/alice/kept", "x", owner="alice")
+    box.write("/run/user/1000/lost", "x", owner="alice")
+    sleeper = box.spawn("sleep", "600", account="alice")
+    before, leader = box.run(*ask).out.splitlines(), box.leader
+    box.lose_power()
+    sleeper.communicate(timeout=20)
+    after = box.run(*ask).out.splitlines()
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert (after[1] != before[1], box.leader != leader) == (True, True)
+    assert not box.path("/run/user/1000/lost").exists()
+    box.run("systemctl", "--user", "is-active", "-q", "default.target", account="alice")
