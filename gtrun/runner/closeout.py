@@ -10,19 +10,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from gtrun.account import own
 from gtrun.errors import GtrunError
-from gtrun.exhausted import LINES, Exhausted, exhausted, patterns_of
-from gtrun.model import Ending, ResolvedRun, Result, Usage
+from gtrun.model import Ending, Result, Usage
 from gtrun.names import RunId, UnitName, decode_path
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
-from gtrun.resets import zone_of
 from gtrun.runner.judge import Evidence, Judgement, judge
 from gtrun.runner.update import hand_over
 from gtrun.state import outbox
@@ -33,7 +31,6 @@ from gtrun.systemd.transient import cgroup_folder
 from gtrun.systemd.units import Observed
 
 _USEC = 1_000_000
-_JOURNAL_WAIT = 0.3  # seconds in which journald has written the last of a burst
 
 
 def closeout(encoded_path: str) -> int:
@@ -98,7 +95,9 @@ def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wai
     )
     judgement, told = judge(evidence), None
     if judgement == Judgement(Result.FAILED) and code == "exited":
-        told = _exhausted(run.resolved, int(status))
+        from gtrun.runner.last_words import exhausted_quota  # noqa: PLC0415 - 6 ms, which only a run that failed pays
+
+        told = exhausted_quota(run.resolved, int(status))
     if told is not None:
         judgement = judge(msgspec.structs.replace(evidence, exhausted=told.line))
     facts = []
@@ -128,26 +127,6 @@ def _observe(unit: UnitName, environment: Mapping[str, str], seconds: float) -> 
 
 def _stop_came_first(seen: Observed) -> bool:
     return seen.is_stopped or 0 < seen.active_exit < (seen.main_exit or seen.active_exit)
-
-
-def _exhausted(resolved: ResolvedRun, exit_code: int) -> Exhausted | None:
-    """What a run that failed said of its quota. A journal that this account cannot read leaves the exit code alone."""
-    from gtrun.systemd.journal import last_lines  # noqa: PLC0415 - only a run that failed pays for it
-
-    patterns = (*patterns_of(resolved.backend, resolved.command[0]), *resolved.quota_patterns)
-
-    def judged(lines: Sequence[str]) -> Exhausted | None:
-        return exhausted(
-            lines, exit_code, patterns=patterns, exit_codes=resolved.quota_exit_codes, now=time.time(),
-            local=zone_of(resolved.environment.get("TZ", "")),
-        )  # fmt: skip
-
-    lines: list[str] = []
-    if patterns or resolved.quota_exit_codes:
-        for lines in last_lines(resolved.identifier, os.getuid(), LINES, seconds=_JOURNAL_WAIT):
-            if found := judged(lines):
-                return found
-    return judged(lines)
 
 
 def _duration(seen: Observed | None, begun_at: float | None) -> float | None:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.box import Box, Completed
 from harness.control import Edit, Mutant, kill
-from harness.scene import Scene
+from harness.scene import PACKAGE, Scene
 
 WORKS = "exec sleep 60"
 UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]")
@@ -307,6 +307,49 @@ def test_a_bug_of_ours(box: Box) -> None:
     assert told.err.startswith("Traceback (most recent call last):\n")
     assert told.err.endswith("ZeroDivisionError: division by zero\n")
     assert "Traceback" not in scene.gtrun("--debug", "show", "007", check=2).err
+
+
+def test_the_agent_program_is_replaced_while_it_runs(box: Box) -> None:
+    """The run that works goes on as it is, and ends as it does; the next one is the new program."""
+    scene = Scene(box)
+    scene.sh("mkdir -p ~/.local/bin; cp /bin/sleep ~/.local/bin/agent")
+    scene.configure('[run]\ncommand = ["agent", "60"]\n')
+    first, second = scene.issue(), scene.issue()
+    scene.gtrun("dispatch", "me", first)
+    box.wait_for("the started marker", lambda: scene.kinds(first) == ["started"])
+    scene.sh("printf '#!/bin/sh\\nexit 3\\n' > ~/new; chmod 755 ~/new; mv ~/new ~/.local/bin/agent")
+    scene.gtrun("dispatch", "me", second)
+    box.wait_for("the end of the second", lambda: scene.results(second) == ["failed"])
+    assert scene.units() == [f"task-{first}.service"]
+    scene.gtrun("stop", first)
+    assert scene.results(first) == ["stopped"]
+    assert scene.kinds(first) == scene.kinds(second) == ["started", "finished"]
+
+
+def test_the_clock_is_set_back_while_it_runs(box: Box) -> None:
+    """By a day, as the close-out and all after it see it: the duration is that of another clock, and nothing lost."""
+    scene = Scene(box)
+    (main,) = box.path("/").glob(f"{PACKAGE}/cli/__init__.py".lstrip("/"))
+    back = "import sys, time as _time\n_now = _time.time\nif sys.argv[1:2] not in (['run'], ['dispatch']):\n"
+    main.write_text(f"{main.read_text()}\n{back}    _time.time = lambda: _now() - 86400.0\n")
+    for compiled in main.parent.glob("__pycache__/__init__.*.pyc"):
+        compiled.unlink()
+    scene.runs_shell("echo said; sleep 1; echo 'hit your limit, try again in 2 hours'; exit 1", 'backend = "claude"')
+    issue = scene.issue()
+    scene.gtrun("dispatch", "me", issue)
+    scene.idle()
+    (run,) = scene.runs(issue)
+    assert run["ended_at"] < run["begun_at"]
+    ending = run["ending"]
+    assert ending["result"] == "quota", ending
+    assert 1 <= ending["duration"] < 60, ending
+    assert scene.kinds(issue) == ["started", "finished"]
+    assert scene.open_records() == []
+    assert scene.asks("logs", issue)["lines"][0] == "said"
+    # by the clock that is now, it was never dark: nobody is stopped by a date that the wrong clock made
+    scene.gtrun("dispatch", "me", issue)
+    scene.idle()
+    assert scene.gtrun("reconcile").out == "nothing is owed any more\n"
 
 
 MUTANTS = [
