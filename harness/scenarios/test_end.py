@@ -180,7 +180,7 @@ def disposes(why: str, *board: str) -> Callable[[Box], None]:
 
     def scenario(box: Box) -> None:
         scene = Scene(box)
-        _, ready = steps.instrument(box, "runner/run.py", ["resolve"])
+        _, ready = steps.instrument(box, "runner/run.py", ["resolved_here"])
         scene.runs_shell("echo ran >> ~/ran")
         issue = scene.issue()
         steps.hold_at(scene, issue, f"run {ready}")
@@ -371,12 +371,13 @@ MUTANTS = [
         r"markers are \['started', 'finished'\]",
     ),
     Mutant(
-        "disposal asked before the other steps",
+        "disposal asked before the sync of the clones",
         [
             Edit(
                 "runner/run.py",
-                "        resolved = record.run.resolved\n",
-                "        resolved = record.run.resolved\n        early = _disposed(record, resolved)\n",
+                "    resolved = record.run.resolved\n    try:\n        resolved = _sync_clones",
+                "    resolved = record.run.resolved\n    with _reopened(path) as record:\n"
+                "        early = _disposed(record, resolved)\n    try:\n        resolved = _sync_clones",
             ),
             Edit("runner/run.py", "gone = _disposed(record, resolved)", "gone = early"),
         ],
