@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import gtrun
 from gtrun.account import Account
 from gtrun.board.local import LocalBoard
 from gtrun.config import Agent, Fleet
-from gtrun.errors import BoardUnavailable
+from gtrun.config.trust import check_executed
+from gtrun.errors import BoardUnavailable, ConfigError
 from gtrun.model import Issue
 from gtrun.names import IssueKey, Token
 from gtrun.reach import operations as at_agent
-from gtrun.request import resolved
+from gtrun.request import check_own_code, is_alone, resolved
 from gtrun.survey import survey
 
 
@@ -31,6 +33,7 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
     """Every finding, the fine ones too, in the order in which one would mend them."""
     source = fleet.source or "no fleet.toml: one agent, me"
     yield Finding("config", source, is_fine=True)
+    yield _own_code(fleet, caller)
     board = _board(fleet.board.path)
     yield board
     sharing = len({agent.account for agent in fleet.agents.values()}) > 1
@@ -50,6 +53,18 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
         else:
             for found in answer.value:
                 yield Finding(answer.agent.name, found.what, found.is_fine, found.mend)
+
+
+def _own_code(fleet: Fleet, caller: Account) -> Finding:
+    """Whether an agent could have written what makes the claims; a dispatch looks at the folders, this at each file."""
+    package = Path(gtrun.__file__).parent
+    try:
+        check_own_code(fleet, caller)
+        if not is_alone(fleet, caller):
+            check_executed(package.rglob("*"), caller.uid)
+    except ConfigError as error:
+        return Finding("gtrun", error.message, is_fine=False, mend=error.hint)
+    return Finding("gtrun", f"{package} is not for agents to write", is_fine=True)
 
 
 def _is_missing(path: str | Path) -> bool:

@@ -8,10 +8,12 @@ import msgspec
 
 from gtrun.account import Account
 from gtrun.config import Agent, Fleet
+from gtrun.config.trust import check_executed
 from gtrun.errors import ConfigError
 from gtrun.model import Comment, Issue, ResolvedRun
 from gtrun.names import IssueKey, Token, identifier, unit_name
 from gtrun.previous import previous
+from gtrun.release.installation import executed
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -30,6 +32,7 @@ class Request(msgspec.Struct, frozen=True):
 def dispatchable(fleet: Fleet, request: Request) -> Agent:
     """The agent that was named, if it can be given work. Raises UsageError, ConfigError."""
     agent = fleet.agent(request.target)
+    check_own_code(fleet, request.caller)
     if not agent.run.command:
         where = fleet.source or "fleet.toml"
         raise ConfigError(
@@ -37,6 +40,18 @@ def dispatchable(fleet: Fleet, request: Request) -> Agent:
             hint=f"set [run] command in {where} (write one with: gtrun init)",
         )
     return agent
+
+
+def is_alone(fleet: Fleet, caller: Account) -> bool:
+    """Whether the fleet is nobody but the caller's own account on this box."""
+    agents = fleet.agents.values()
+    return all(agent.account in {None, caller.name} and fleet.rigs[agent.rig].host is None for agent in agents)
+
+
+def check_own_code(fleet: Fleet, caller: Account) -> None:
+    """No agent could have written what this process executes for all of them. Raises ConfigError."""
+    if not is_alone(fleet, caller):
+        check_executed(executed(), caller.uid)
 
 
 def resolved(

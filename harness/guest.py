@@ -104,6 +104,12 @@ def furnish_venv(venv: Path) -> None:
         if found:
             module, function = found.groups()
     put(script, LAUNCHER.format(module=module, function=function), mode=0o755)
+    # as installed by root, whoever owns the checkout: their number may be an agent's in the box
+    (packages,) = venv.glob("lib/python3*/site-packages")
+    owned = [venv, *venv.glob("bin/python*"), venv / "bin", *packages.parents[:2], packages, packages / "gtrun"]
+    for path in [*owned, *(packages / "gtrun").rglob("*")]:
+        if path.lstat().st_uid != 0:
+            os.chown(path, 0, 0, follow_symlinks=False)
 
 
 def put(path: Path, text: str, *, mode: int = 0o644) -> None:

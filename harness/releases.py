@@ -47,12 +47,12 @@ def _issue():
 """
 TOLD = (
     # file, the line before which it is told, what
-    ("runner/run.py", '    path = Path(decode_path(encoded_path))\n    run_id = RunId(', "begins"),
+    ("runner/run.py", '    run_id = RunId(os.environ["INVOCATION_ID"])\n', "begins"),
     ("runner/run.py", "        record.append(Owed(Kind.STARTED))\n", "posts"),
-    ("runner/run.py", "    os.execve(program.path, program.argv, program.environment)", "becomes"),
+    ("runner/become.py", "    os.execve(program.path, program.argv, program.environment)", "becomes"),
     ("runner/closeout.py", "        _write_ending(record, os.environ, manager_wait=allowed / 2)\n", "judges"),
     ("runner/closeout.py", "    records.prune(state, resolved.keep)\n", "ends"),
-    ("cli/proof.py", "    for module in _NEEDED:\n", "proves"),
+    ("cli/proof.py", "    import_binding()\n", "proves"),
 )  # fmt: skip
 WORK = ("posts", "becomes", "judges", "ends")
 """What the run itself is, after its first step."""
@@ -159,6 +159,16 @@ class Releases:
     def held(self, issue: str, version: int, verb: str, what: str) -> None:
         """Wait until one does."""
         self.scene.appears(self._hold(issue, version, verb, what).replace("/hold-", "/held-"), timeout=30)
+
+    def is_held(self, issue: str, version: int, verb: str = "run", what: str = "begins") -> bool:
+        """Whether one does."""
+        return self.box.path(self._hold(issue, version, verb, what).replace("/hold-", "/held-")).exists()
+
+    def installed_versions(self) -> list[int]:
+        """The versions that are there as releases, or as what is left of one."""
+        there = {path.name for path in self.box.path(f"{self.root}/releases").iterdir()}
+        known = {commit: version for version, commit in self.commits.items()}
+        return sorted(known[commit] for commit in there)
 
     def let_go(self, issue: str, version: int, verb: str, what: str) -> None:
         """It goes on."""

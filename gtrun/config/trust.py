@@ -4,7 +4,7 @@ import errno
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gtrun.errors import ConfigError
@@ -53,6 +53,30 @@ def _check(path: Path, opened: os.stat_result, uid: int) -> None:
         if fault:
             of = "" if place == path else f", on the way to {path}"
             raise ConfigError(f"{place} {fault}{of}", hint=f"{_mend(place, info, uid)} (or move the file)")
+
+
+def check_executed(paths: Iterable[Path], uid: int) -> None:
+    """Nobody but root and `uid` could have written what is executed from these paths. Raises ConfigError.
+
+    What is not there is not executed.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        try:
+            for place, info in _steps(path):
+                if place in seen:
+                    continue
+                seen.add(place)
+                fault = weakness(info.st_uid, info.st_mode, uid)
+                if fault:
+                    of = "" if place == path else f" (on the way to {path})"
+                    mend = f"{_mend(place, info, uid)}, or install gtrun where only root writes"
+                    told = f"{place} {fault}{of}: with it, whoever that is decides what this gtrun does for all agents"
+                    raise ConfigError(told, hint=f"{mend}: scripts/install /opt/gtrun")
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise ConfigError(f"cannot see who may write {path}: {describe(error)}") from error
 
 
 def weakness(owner: int, mode: int, uid: int) -> str:

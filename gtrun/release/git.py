@@ -33,7 +33,7 @@ _SETTINGS = (
     "safe.directory=*",
 )  # fmt: skip
 _SSH = "-oBatchMode=yes -oConnectTimeout=8 -oControlMaster=no -oControlPath=none -oForwardAgent=no"
-_ERROR = re.compile(r"(?:fatal|error|ssh): ", re.IGNORECASE)
+_ERROR = re.compile(r"(?:fatal|error|ssh|gtrun: this is a bug in gtrun): ", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/@\s]*@")
 
 

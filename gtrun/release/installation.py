@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -87,3 +88,9 @@ def pinned(program: str) -> str:
     real = Path(os.path.realpath(program))
     folder = real.parent.parent
     return str(real) if real == program_of(folder) and is_release(folder) else program
+
+
+def executed() -> list[Path]:
+    """Where everything lies that this process executes: the interpreter, what was typed, and all that it can import."""
+    typed = [sys.argv[0]] if "/" in sys.argv[0] else []
+    return [Path(path) for path in dict.fromkeys([sys.executable, *typed, *sys.path])]

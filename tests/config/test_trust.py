@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gtrun.config.trust import LARGEST, read_trusted, weakness
+from gtrun.config.trust import LARGEST, check_executed, read_trusted, weakness
 from gtrun.errors import ConfigError
 
 ME = os.geteuid()
@@ -223,3 +223,24 @@ def test_no_descriptor_is_left_open(file):
     file.chmod(0o666)
     refusal(file)
     assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+class TestExecuted:
+    @pytest.fixture
+    def installed(self, tmp_path):
+        folder = tmp_path / "opt/gtrun"
+        folder.mkdir(parents=True)
+        (folder / "python").symlink_to("/usr/bin/env")
+        return folder
+
+    def test_what_is_ours_is_fine(self, installed):
+        check_executed([installed / "python", installed, installed / "none", installed / "python/none"], os.geteuid())
+
+    @pytest.mark.parametrize("weak", [".", "..", "../.."])
+    def test_a_folder_on_the_way_that_others_may_write(self, installed, weak):
+        place = (installed / weak).resolve()
+        place.chmod(0o775)
+        with pytest.raises(ConfigError, match=f"^{place} can be written by its group .*: with it,") as caught:
+            check_executed([Path("/"), installed], os.geteuid())
+        assert caught.value.code == 78
+        assert caught.value.hint.startswith(f"chmod go-w {place}, or install")

@@ -77,6 +77,7 @@ def _document(key: str, told: History) -> None:
                 "agent": one.agent.name,
                 "unit": one.run.resolved.unit,
                 "run": one.run.run,
+                "commit": one.run.release.rpartition("/")[2] or None,
                 "begun_at": iso(one.run.begun_at),
                 "ended_at": iso(one.run.ended_at),
                 "ending": _ending(one.run.ending),
