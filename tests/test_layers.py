@@ -26,7 +26,10 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # what one dispatch is made of: the program to run, the process that acts as its account, the guards
     "parts": ("program", "credentials", "clones", "reach", "guards"),
     # what people ask for; each module is one verb, or what several of them share
-    "verbs": ("request", "asked", "start", "dispatch", "forward", "runner", "survey", "looking", "reconcile", "doctor"),
+    "verbs": (
+        "request", "asked", "start", "dispatch", "forward", "runner", "survey", "looking", "reconcile", "doctor",
+        "verified",
+    ),
     # parse, call, print
     "command line": ("cli", "__main__"),
 }  # fmt: skip

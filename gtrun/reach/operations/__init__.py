@@ -54,13 +54,14 @@ from gtrun.reach.operations.starting import (
     wait_until_free,
 )
 from gtrun.reach.operations.stashes import Stashes, stashes_of
+from gtrun.reach.operations.verifying import ToVerify, VerifiedUnit, verify
 
 BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
     operation.__name__: operation
     for operation in (
         await_end, await_start, discard, does_linger, end_idle, examine, list_units, live_runs, observe_ending, prepare,
         printed, printed_since, await_print, read_quota, reconcile, run_of, runs_by_token, runs_of, set_quota, start,
-        stashes_of, stop, wait_until_free,
+        stashes_of, stop, verify, wait_until_free,
     )
 }  # fmt: skip
 """What a parent may ask for."""
@@ -92,7 +93,9 @@ __all__ = [
     "ToSetQuota",
     "ToStart",
     "ToStop",
+    "ToVerify",
     "Tokens",
+    "VerifiedUnit",
     "Watch",
     "await_end",
     "await_print",
@@ -118,5 +121,6 @@ __all__ = [
     "start",
     "stashes_of",
     "stop",
+    "verify",
     "wait_until_free",
 ]

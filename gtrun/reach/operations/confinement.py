@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from gtrun.program import expand_home
 from gtrun.reach.operations.session import Session
 from gtrun.reach.route import this_installation
 from gtrun.systemd import effects, exitstatus, transient, units
-from gtrun.systemd.bus import SERVICE, UNIT, Bus, BusError, Property
+from gtrun.systemd.bus import MANAGER, OBJECT, SERVICE, UNIT, Bus, BusError, Property
 
 _PATHS = ("read_write_paths", "read_only_paths", "inaccessible_paths", "bind_paths", "bind_read_only_paths")
 _OF_THE_SYSTEM = ("/usr/", "/lib/")
@@ -96,9 +96,21 @@ def drop_ins(bus: Bus, path: str) -> list[str]:
     return [str(each) for each in found or [] if not is_of_the_system(str(each))]
 
 
-def is_of_the_system(drop_in: str) -> bool:
+def is_of_the_system(path: str) -> bool:
     """Whether the distribution brought it, and not the account or the administrator."""
-    return drop_in.startswith(_OF_THE_SYSTEM)
+    return path.startswith(_OF_THE_SYSTEM)
+
+
+def laid_over_runs(session: Session) -> list[str]:
+    """What the account or the administrator laid over every `task-*.service` (systemd.unit(5), drop-ins)."""
+    return [str(path) for path in unit_files(session, ("task-*service.d/*.conf", "service.d/*.conf"))]
+
+
+def unit_files(session: Session, patterns: Sequence[str]) -> list[Path]:
+    """The files of that form in the manager's search path, without what the distribution brought. Raises NoManager."""
+    places = session.bus.get(OBJECT, MANAGER, "UnitPath", "as")
+    found = [path for place in places for pattern in patterns for path in sorted(Path(place).glob(pattern))]
+    return [path for path in found if not is_of_the_system(str(path))]
 
 
 def tried_out(session: Session, run: ResolvedRun) -> list[str]:

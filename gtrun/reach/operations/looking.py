@@ -3,7 +3,6 @@
 import contextlib
 import grp
 import os
-from pathlib import Path
 
 import msgspec
 
@@ -242,7 +241,7 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
         found += _confinement(session, arguments.run)
     found += [
         Found(f"a drop-in changes its runs: {path}", is_fine=False, mend=f"remove it, or know what it does: {path}")
-        for path in _drop_ins(session)
+        for path in confinement.laid_over_runs(session)
     ]
     return found
 
@@ -317,11 +316,3 @@ def _ignored(keys: list[str], reason: str) -> Found:
 
 
 _ROOT_SLICE = "/org/freedesktop/systemd1/unit/_2d_2eslice"
-
-
-def _drop_ins(session: Session) -> list[str]:
-    """What is laid over every `task-*.service` by the account or the administrator (systemd.unit(5), drop-ins)."""
-    places = session.bus.get(OBJECT, MANAGER, "UnitPath", "as")
-    patterns = ("task-*service.d/*.conf", "service.d/*.conf")
-    found = [path for place in places for pattern in patterns for path in sorted(Path(place).glob(pattern))]
-    return [str(path) for path in found if not confinement.is_of_the_system(str(path))]

@@ -110,6 +110,11 @@ class StartReply(msgspec.Struct, frozen=True):
     is_taken: bool = False
 
 
+def runtime_folders(run: ResolvedRun) -> list[str]:
+    """The folders that a unit has below the account's runtime folder."""
+    return [folder for folder in (credentials.folder(run), idle.folder(run)) if folder is not None]
+
+
 def start(session: Session, arguments: ToStart) -> StartReply:
     """Ask the manager for the unit of the prepared run.
 
@@ -131,9 +136,8 @@ def start(session: Session, arguments: ToStart) -> StartReply:
     for place in (command[0], os.path.realpath(command[0])):
         confinement.refuse_hidden(run.sandbox, "gtrun itself", place)
     path = encode_path(str(record.path))
-    folders = [folder for folder in (credentials.folder(run), idle.folder(run)) if folder is not None]
     bus = session.bus
-    wanted = transient.properties(run, command, path, folders=folders)
+    wanted = transient.properties(run, command, path, folders=runtime_folders(run))
     try:
         job = transient.start(bus, run.unit, wanted, idle.units(run, command, path))
     except BusError as error:
