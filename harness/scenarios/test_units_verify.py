@@ -75,6 +75,7 @@ def is_what_a_dispatch_makes(box: Box) -> None:
     (unit,) = told["units"]
     assert (unit["unit"], unit["file"], unit["problems"], unit["drop_ins"]) == ("task-1.service", None, [], [])
     assert 0 < unit["exposure"] < 10
+    assert "\nPermissionsStartOnly=yes\n" in unit["text"]  # which a manager does not show
     assert not list(box.path("/run/user/1000").glob("gtrun-verify-*"))
     box.write(f"{scene.home}/.config/systemd/user/rendered.service", unit["text"], owner=scene.account)
     scene.sh("systemctl --user daemon-reload")
@@ -117,9 +118,9 @@ def test_what_is_to_mend(box: Box) -> None:
 MUTANTS = [
     Mutant(
         "a property left out of the file",
-        [Edit("systemd/unit_file.py", 'frozenset({"AddRef"})', 'frozenset({"AddRef", "PermissionsStartOnly"})')],
+        [Edit("systemd/unit_file.py", 'frozenset({"AddRef"})', 'frozenset({"AddRef", "NoNewPrivileges"})')],
         is_what_a_dispatch_makes,
-        r"the unit and the file differ: \{'PermissionsStartOnly': \('yes', 'no'\)\}",
+        r"the unit and the file differ: \{'NoNewPrivileges': \('yes', 'no'\)\}",
     ),
 ]
 
