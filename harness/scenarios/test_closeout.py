@@ -676,7 +676,7 @@ def test_damaged_records_hold_up_nobody(box: Box) -> None:
 MUTANTS = [
     Mutant(
         "outbox not flushed to the disk",
-        [Edit("state/record.py", "            os.fdatasync(self._descriptor)\n", "")],
+        [Edit("state/record.py", "    os.fdatasync(descriptor)\n", "")],
         facts_are_flushed_first,
         "not flushed: ",
     ),
