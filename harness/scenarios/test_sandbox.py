@@ -15,6 +15,7 @@ from harness.scenarios.test_start import answer
 from harness.scene import Scene
 from harness.trees import root_of
 
+GIVEN = 'credentials = { token = "~/token" }\ncredential_environment = { TOKEN = "token" }\n'
 SANDBOX = """[run.sandbox]
 protect_system = "strict"
 protect_home = "tmpfs"
@@ -38,7 +39,7 @@ tell tmp "$(try ls /tmp/seen)"; tell log "$(try ls /var/log)"; tell bin "$(try t
 tell src "$(try touch ~/src/x)"; tell disk "$(try ls /dev/loop-control)"; tell sys "$(try touch /sys/fs/cgroup)"
 tell net "$(readlink /proc/self/ns/net)"; tell sudo "$(sed -n 's/NoNewPrivs:.//p' /proc/self/status)"
 tell variables "$(env | grep -cE '^(LISTEN|NOTIFY)')"; tell descriptors "$(ls /proc/self/fd | wc -l)"
-tell id "$(id -un)"; tell stdin "$(cat)"
+tell secret "$TOKEN"; tell id "$(id -un)"; tell stdin "$(cat)"
 } > ~/src/telling
 mv ~/src/telling ~/src/told
 until [ -e ~/src/go ]; do sleep 0.05; done
@@ -47,7 +48,7 @@ exit 5
 INSIDE = {
     "usr": "no", "etc": "no", "var": "no", "home": "no", "state": "no", "bus": "no", "tmp": "no", "log": "no",
     "bin": "no", "src": "yes", "disk": "no", "sys": "no", "sudo": "1", "variables": "0", "descriptors": "4",
-    "id": "alice", "stdin": "Mend the roof",
+    "id": "alice", "secret": "s3", "stdin": "Mend the roof",
 }  # fmt: skip
 """What the program finds, whatever its account could do outside. Four descriptors: one is of `ls` itself."""
 
@@ -63,11 +64,14 @@ def holds(box: Box) -> None:
     The board lies in the home, which the sandbox hides, and no network is left: whoever posts a marker is outside.
     """
     scene = Scene(box)
-    scene.sh("mkdir -p ~/src ~/bin; echo s > ~/secret; touch /tmp/seen; echo '{title}' > ~/prompt")
+    scene.sh(
+        "mkdir -p ~/src ~/bin; echo s > ~/secret; touch /tmp/seen; echo '{title}' > ~/prompt;"
+        "(umask 077; echo s3 > ~/token)"
+    )
     box.write("/usr/local/bin/outside", WRAPPER, mode=0o755)
     rig = '[rigs.here]\ngtrun = "/usr/local/bin/outside"\n'
     box.write(f"{scene.home}/bin/tries", TRIES, owner=scene.account, mode=0o755)
-    scene.configure(f'[run]\ncommand = ["~/bin/tries"]\nworkdir = "~/src"\nprompt = "~/prompt"\n{SANDBOX}{rig}')
+    scene.configure(f'[run]\ncommand = ["~/bin/tries"]\nworkdir = "~/src"\nprompt = "~/prompt"\n{GIVEN}{SANDBOX}{rig}')
     issue = scene.issue()
     waiting = box.spawn("gtrun", "dispatch", "me", issue, "--wait", account=scene.account)
     told = dict(line.split(" ", 1) for line in scene.appears(f"{scene.home}/src/told").splitlines())

@@ -88,6 +88,17 @@ def test_updates_once(box: Box) -> None:
     updates_once(box)
 
 
+def test_the_inside_of_a_sandbox_is_of_the_same_release(box: Box) -> None:
+    """The unit names the release that dispatched for both of its steps: the second follows the first."""
+    releases = Releases.installed(Scene(box))
+    releases.configure(PLAIN, "[run.sandbox]\nprivate_tmp = true")
+    releases.push(2)
+    issue = runs(releases)
+    entered = [line["version"] for line in releases.trace() if line["verb"] == "enter"]
+    assert (releases.begun(issue), entered) == ([1, 2], [2])
+    assert releases.scene.results(issue) == ["success"]
+
+
 def test_nothing_half_new(box: Box) -> None:
     nothing_half_new(box)
 

@@ -15,7 +15,7 @@ from gtrun.config import BoardConfig, Fleet, Rig, RunProfile, find, load
 from gtrun.config.parse import FLEET, parse
 from gtrun.config.shapes import read as read_shape
 from gtrun.errors import ConfigError, UsageError
-from gtrun.model import Limits
+from gtrun.model import Limits, Sandbox
 from gtrun.text import plain
 
 
@@ -153,6 +153,7 @@ class TestResolving:
         path = ["~/bin", "/bin"]
         keep = "1d"
         limits = { memory_max = "4G", tasks_max = 512, cpu_quota = "150%" }
+        sandbox = { protect_system = "strict", protect_home = true, read_write_paths = ["~/a", "~/b"] }
         quota_patterns = ["out of * credits"]
         quota_exit_codes = [75]
         [rigs.box1]
@@ -167,6 +168,7 @@ class TestResolving:
         command = ["codex", "exec", "-"]
         environment = { B = "3", C = "4" }
         limits = { memory_max = "8G", memory_high = "6G", cpu_weight = 50 }
+        sandbox = { protect_home = false, private_tmp = true, read_write_paths = ["~/mine"] }
         [agents.bob]
         rig = "box2"
         account = "alice"
@@ -193,6 +195,7 @@ class TestResolving:
             path=("~/bin", "/bin"),
             keep=86400.0,
             limits=Limits(memory_max=4 << 30, tasks_max=512, cpu_quota=150),
+            sandbox=Sandbox(protect_system="strict", protect_home="yes", read_write_paths=("~/a", "~/b")),
             quota_patterns=("out of * credits",),
             quota_exit_codes=(75,),
         )
@@ -205,6 +208,7 @@ class TestResolving:
         assert run.limits == Limits(
             memory_max=8 << 30, memory_high=6 << 30, tasks_max=512, cpu_weight=50, cpu_quota=150
         )
+        assert run.sandbox == Sandbox(protect_system="strict", private_tmp=True, read_write_paths=("~/mine",))
 
     def test_one_agent_leaves_the_others_alone(self):
         fleet = read(self.FULL)
@@ -373,6 +377,20 @@ def in_run(line: str) -> str:
         (in_run("limits = { cpu_quota = 150 }"), "run.limits.cpu_quota: expected whole per cents in quotes"),
         (in_run("limits = { cpu_quota = '0%' }"), "run.limits.cpu_quota: expected whole per cents"),
         (in_run("limits = { cpu_quota = '150%\\n' }"), "run.limits.cpu_quota: expected whole per cents"),
+        (in_run("limits = { oom_policy = 'none' }"), 'run.limits.oom_policy: expected "stop", "kill" or "continue"'),
+        (in_run("limits = { nofile = 3 }"), "run.limits.nofile: expected a whole number from 64 to"),
+        (in_run("limits = { memory_swap_max = 0 }"), "run.limits.memory_swap_max: expected a size in quotes"),
+        (in_run("slice = 'agents'"), 'run.slice: expected the name of a slice like "agents.slice", found'),
+        (in_run("slice = 'a--b.slice'"), "run.slice: expected the name of a slice"),
+        (in_run("slice = '../x.slice'"), "run.slice: expected the name of a slice"),
+        (in_run("sandbox = { private_tmp = 'yes' }"), "run.sandbox.private_tmp: expected true or false, found 'yes'"),
+        (in_run("sandbox = { protect_home = 'off' }"), 'run.sandbox.protect_home: expected true, false or "read-only"'),
+        (in_run("sandbox = { protect_system = 1 }"), 'run.sandbox.protect_system: expected true, false or "full"'),
+        (in_run("sandbox = { ProtectHome = true }"), "run.sandbox.ProtectHome: unknown key; known here: "),
+        (in_run("sandbox = { read_write_paths = ['x'] }"), "run.sandbox.read_write_paths: expected an absolute path"),
+        (in_run("sandbox = { bind_paths = ['/a b'] }"), "run.sandbox.bind_paths: expected a path of A-Z a-z 0-9"),
+        (in_run("sandbox = { bind_paths = ['/a:/b'] }"), "run.sandbox.bind_paths: expected a path of A-Z a-z 0-9"),
+        (in_run("sandbox = { bind_paths = ['/a/../b'] }"), "run.sandbox.bind_paths: expected a path without .., found"),
         ("[agents.a.run.limits]\ntasks_max = -1", "agents.a.run.limits.tasks_max: expected a whole number"),
         # paths
         (in_run("prompt = 'p.md'"), "run.prompt: expected an absolute path or one beginning with ~/, found 'p.md'"),

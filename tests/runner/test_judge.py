@@ -27,6 +27,13 @@ TABLE = [
     ("core-dump", "dumped", "SEGV", NO_STOP, Result.FAILED, ""),
     ("core-dump", "dumped", "ABRT", UNKNOWN, Result.FAILED, ""),
     ("success", "killed", "PIPE", NO_STOP, Result.FAILED, ""),
+    # it ended before it had a main process: while the runner was at work outside of the sandbox
+    ("success", "", "", STOP, Result.STOPPED, "by systemd"),
+    ("signal", "", "", STOP, Result.STOPPED, "by systemd"),
+    ("signal", "", "", NO_STOP, Result.KILLED, "from outside"),
+    ("signal", "", "", UNKNOWN, Result.KILLED, "from outside"),
+    ("timeout", "", "", NO_STOP, Result.TIMEOUT, "time limit reached"),
+    ("oom-kill", "", "", NO_STOP, Result.OOM_KILL, ""),
     # only a left-over child ignored the stop that follows an end
     ("timeout", "exited", "0", NO_STOP, Result.SUCCESS, ""),
     ("timeout", "exited", "3", NO_STOP, Result.FAILED, ""),
