@@ -11,7 +11,7 @@ import fcntl
 import os
 import pwd
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 _WAIT = 5.0
@@ -19,18 +19,25 @@ _WAIT = 5.0
 
 
 @contextlib.contextmanager
-def turn() -> Iterator[None]:
-    """Hold one of the places. Not for what forks: a child has it too. In the main thread only, as it takes SIGALRM."""
+def turn() -> Iterator[Callable[[], None]]:
+    """Have one of the places until the end, or until what it gives is called. It takes SIGALRM: main thread only."""
     descriptor = -1
-    try:
-        # where the claim lock is, unless fleet.toml says otherwise, which nobody has read yet
-        with contextlib.suppress(OSError, KeyError):
-            home = pwd.getpwuid(os.geteuid()).pw_dir
-            descriptor = _place(f"{home}/.local/state/gtrun/starting", len(os.sched_getaffinity(0)))
-        yield
-    finally:
+
+    def over() -> None:
+        nonlocal descriptor
         if descriptor >= 0:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that was forked meanwhile and has it too
             os.close(descriptor)
+            descriptor = -1
+
+    # where the claim lock is, unless fleet.toml says otherwise, which nobody has read yet
+    with contextlib.suppress(OSError, KeyError):
+        home = pwd.getpwuid(os.geteuid()).pw_dir
+        descriptor = _place(f"{home}/.local/state/gtrun/starting", len(os.sched_getaffinity(0)))
+    try:
+        yield over
+    finally:
+        over()
 
 
 def _place(prefix: str, places: int) -> int:

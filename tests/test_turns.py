@@ -16,9 +16,14 @@ pwd.getpwuid = lambda uid: types.SimpleNamespace(pw_dir=home)
 os.sched_getaffinity = lambda pid: set(range(cpus))
 print("comes", flush=True)
 try:
-    with turns.turn():
+    with turns.turn() as over:
         print("in", flush=True)
-        sys.stdin.read()
+        if sys.stdin.readline() == "fork\\n":
+            if os.fork() == 0:
+                os._exit(len(sys.stdin.read()))
+            over()
+            print("over", flush=True)
+            sys.stdin.read()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -65,6 +70,14 @@ def test_one_for_each_cpu(come):
         child.stdin.close()
         child.wait()
     assert says(late) == b"in"
+
+
+def test_a_child_does_not_keep_the_place(come):
+    first = come()
+    assert says(first) == b"in"
+    first.stdin.write(b"fork\n")
+    assert says(first) == b"over"
+    assert says(come()) == b"in"
 
 
 def test_a_dead_one_has_no_place(come):

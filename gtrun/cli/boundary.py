@@ -124,11 +124,13 @@ def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:  
 
             return prove()
         case ["dispatch", *typed]:
-            with turn():
+            with turn() as over:
                 from gtrun.cli.dispatching import dispatch  # noqa: PLC0415
                 from gtrun.cli.invocation import Invocation  # noqa: PLC0415
-            if len(typed) == 2 and not any(word.startswith("-") for word in typed):
-                return dispatch(forwarded or Invocation.of(os.environ, arguments=arguments), *typed)
+
+                if len(typed) == 2 and not any(word.startswith("-") for word in typed):
+                    invocation = forwarded or Invocation.of(os.environ, arguments=arguments)
+                    return dispatch(invocation, *typed, has_started_up=over)
             return _parsed(arguments, forwarded)
         case ["forwarded", payload] if forwarded is None:
             from gtrun.cli.forwarding import opened  # noqa: PLC0415

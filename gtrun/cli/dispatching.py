@@ -1,5 +1,7 @@
 """What `gtrun dispatch` does, without its option parser."""
 
+from collections.abc import Callable
+
 from gtrun.cli.forwarding import belongs_elsewhere, run_there
 from gtrun.cli.invocation import Invocation
 from gtrun.cli.output import document, say
@@ -26,13 +28,19 @@ def dispatch(
     dry_run: bool = False,
     wait: bool = False,
     as_json: bool = False,
+    has_started_up: Callable[[], None] | None = None,
 ) -> int:
-    """Dispatch, say what was started, and with `wait` return the run's own code."""
+    """Dispatch, say what was started, and with `wait` return the run's own code.
+
+    `has_started_up` is told when all that is left to do waits for others now and then.
+    """
     key = parse_issue(issue)
     # forked first: it imports the D-Bus binding while the configuration, the board and the ledger are read here
     with Worker.start() as worker:
         request = Request(target, key, invocation.caller(), invocation.environment, invocation.by())
         fleet = invocation.fleet()
+        if has_started_up is not None:
+            has_started_up()
         if belongs_elsewhere(invocation, fleet):
             worker.close()
             return run_there(invocation, fleet, starts=key)

@@ -50,7 +50,7 @@ def test_waits_for_a_place(make_box: MakeBox) -> None:
 MUTANTS = [
     Mutant(
         "no turns",
-        [Edit("cli/boundary.py", "            with turn():\n", "            if True:\n")],
+        [Edit("cli/boundary.py", "            with turn() as over:\n", "            if over := print:\n")],
         waits_for_a_place,
         "it did not wait",
         boot=FleetBox,
