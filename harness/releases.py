@@ -77,8 +77,8 @@ class Releases:
         return f"{self.scene.home}/gtrun"
 
     @classmethod
-    def installed(cls, scene: Scene) -> Releases:
-        """Commit version 1, clone it, install it, and have the agent's units execute it."""
+    def installed(cls, scene: Scene, *, is_traced: bool = True) -> Releases:
+        """Commit version 1, clone it and install it."""
         made = cls(scene)
         box, home = scene.box, scene.home
         (package,) = box.path("/").glob(PACKAGE.lstrip("/"))
@@ -92,7 +92,7 @@ class Releases:
         for name in ("pyproject.toml", "scripts/install"):
             mode = 0o755 if name.startswith("scripts/") else 0o644
             box.write(f"{home}/work/{name}", (CHECKOUT / name).read_text(), owner=scene.account, mode=mode)
-        for file, line, what in TOLD:
+        for file, line, what in TOLD if is_traced else ():
             indent = re.match(" *", line)[0]  # type: ignore[index]
             box.replace(
                 f"{home}/work/gtrun/{file}", line, f'{indent}__import__("gtrun.trace").trace.tell("{what}")\n{line}'
@@ -129,11 +129,13 @@ class Releases:
         self.commits[version] = done.out.split()[-1]
 
     def configure(self, script: str, more: str = "", program: str = "") -> None:
-        """The agent runs a shell script; its units execute this installation's gtrun."""
-        command = json.dumps(["sh", "-c", script])
-        self.scene.configure(
-            f'[run]\ncommand = {command}\n{more}\n[rigs.here]\ngtrun = "{program or self.root + "/bin/gtrun"}"\n'
-        )
+        """The agent runs a shell script; its units execute this installation's gtrun, or another."""
+        self.configure_command(["sh", "-c", script], more, program)
+
+    def configure_command(self, command: list[str], more: str = "", program: str = "") -> None:
+        """`configure` for any command."""
+        rig = f'[rigs.here]\ngtrun = "{program or self.root + "/bin/gtrun"}"\n'
+        self.scene.configure(f"[run]\ncommand = {json.dumps(command)}\n{more}\n{rig}")
 
     def trace(self, issue: str = "") -> list[dict[str, Any]]:
         """What was told, in order; of one issue's runs."""

@@ -108,7 +108,7 @@ def _newest(
     wanted = checkout.upstream_commit() if state.behind else state.head
     if wanted == own.commit:
         return own
-    release = build(own.root, checkout, wanted, own.python, environment)
+    release = build(own.root, checkout, wanted, own.python, environment, before=own)
     if state.behind:
         checkout.fast_forward(wanted)
     make_current(release)

@@ -3,8 +3,10 @@
 import os
 import re
 import shutil
+import struct
 import sys
 import time
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -104,7 +106,32 @@ def test_nothing_new(own):
     assert taken(own) == own
 
 
+def assert_compiled(source):
+    """What Python would take instead of the source counts for it: by its time and size (importlib)."""
+    compiled = Path(cache_from_source(str(source))).read_bytes()
+    info = source.stat()
+    assert struct.unpack("<LLL", compiled[4:16]) == (0, int(info.st_mtime) & 0xFFFFFFFF, info.st_size)
+
+
+def test_what_is_the_same_is_not_compiled_again(own, upstream):
+    """Nor is what has the same size and another content taken for it."""
+    same, other = (
+        Path(cache_from_source(str(own.folder / "gtrun" / name))) for name in ("cli/__init__.py", "__init__.py")
+    )
+    marked = same.read_bytes() + b"marked"
+    same.write_bytes(marked)
+    other.write_bytes(other.read_bytes() + b"marked")
+    (upstream / "gtrun/__init__.py").write_text("#B")
+    commit(upstream)
+    git(upstream, "push", "--quiet")
+    (own.folder / "gtrun/__init__.py").write_text("#A")
+    folder = taken(own).folder
+    assert (folder / same.relative_to(own.folder)).read_bytes() == marked
+    assert b"marked" not in (folder / other.relative_to(own.folder)).read_bytes()
+
+
 def test_a_newer_commit_is_taken(own, upstream, clone):
+    (upstream / "gtrun/new.py").write_text("A = 1\n")
     newer = commit(upstream, gtrun__more="1")
     git(upstream, "push", "--quiet")
     release = taken(own)
@@ -113,7 +140,8 @@ def test_a_newer_commit_is_taken(own, upstream, clone):
     assert (own.root / "current").readlink() == Path("releases", newer)
     assert installation.read(release.folder) == release
     assert release.environment == own.environment
-    assert list((release.folder / "gtrun/__pycache__").glob("__init__.*.pyc")) != []
+    for source in ("__init__.py", "cli/__init__.py", "new.py"):
+        assert_compiled(release.folder / "gtrun" / source)
     assert not (own.folder / "gtrun/more").exists()
     assert sorted(path.name for path in release.folder.iterdir()) == ["bin", "gtrun", "release.json"]
 
@@ -126,7 +154,7 @@ def test_a_newer_commit_is_taken(own, upstream, clone):
             Reason.UNUSABLE,
             "does not import: .*No module named 'nonse",
         ),
-        ({"gtrun/other.py": "def :\n"}, Reason.UNUSABLE, "does not compile: "),
+        ({"gtrun/other.py": "def :\n"}, Reason.UNUSABLE, r"gtrun/other.py does not compile: invalid syntax"),
         ({"gtrun/cli/__init__.py": "def main(): print('yes')\n"}, Reason.UNUSABLE, "does not import: yes"),
         ({"pyproject.toml": "[project]\n"}, Reason.UNUSABLE, "pyproject.toml does not say what gtrun needs"),
         (
