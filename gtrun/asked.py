@@ -1,5 +1,6 @@
 """What the guards ask, and asking them."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 
@@ -8,7 +9,8 @@ from gtrun.config import Fleet
 from gtrun.errors import BoardUnavailable, Refused
 from gtrun.guards import Guard, Open, Question, Refuse
 from gtrun.guards.verdict import BoardView, FleetView
-from gtrun.model import Issue
+from gtrun.machine import machine_id
+from gtrun.model import BoardRef, Issue
 from gtrun.names import IssueKey, unit_names
 from gtrun.quota import QuotaFile
 from gtrun.reach import operations as at_agent
@@ -59,6 +61,15 @@ class Asked:
         """The issue as far as the board tells it."""
         return self.board().issue or Issue(key=self._request.issue, title="(the board did not answer)")
 
+    def board_ref(self, *, may_write: bool) -> BoardRef:
+        """Which board the run is of. A board of an older gtrun is given an identity for that, if it may be."""
+        path, told = self._fleet.board.path, self.board()
+        identity = told.identity
+        if may_write and not identity and not told.problem:
+            with contextlib.suppress(BoardUnavailable), LocalBoard.open(path, wait=_BOARD_WAIT) as board:
+                identity = board.identify()
+        return BoardRef(path, identity, machine_id())
+
     def _quota(self) -> QuotaFile:
         return self.team.target.call(at_agent.read_quota, at_agent.Nothing())
 
@@ -80,7 +91,8 @@ def _view(fleet: Fleet, key: IssueKey) -> BoardView:
     try:
         with LocalBoard.open(fleet.board.path, wait=_BOARD_WAIT) as board:
             issue = board.issue(key)
-            return BoardView(issue, tuple(board.comments(key)) if issue else ())
+            comments = tuple(board.comments(key)) if issue else ()
+            return BoardView(issue, comments, identity=board.identity)
     except BoardUnavailable as error:
         return BoardView(problem=error.message)
 

@@ -74,8 +74,9 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
         if not team.target.call(at_agent.does_linger, at_agent.Nothing()):
             say(f"warning: {team.route.name} does not linger, so its last logout ends the run")
             say(f"hint: loginctl enable-linger {team.route.name}")
-        run = resolved(fleet, agent, attempt.token, asked.issue(), asked.board().comments, by=request.by)
-        ledger.begin(replace(attempt, unit=run.unit), verdicts)
+        board, comments = asked.board_ref(may_write=True), asked.board().comments
+        run = resolved(fleet, agent, attempt.token, asked.issue(), comments, board=board, by=request.by)
+        ledger.begin(replace(attempt, unit=run.unit, board=board.identity), verdicts)
         claim, verdicts = Claim(), []
         try:
             run, reply = _claim_and_start(fleet, agent, run, asked, claim, verdicts, say)
@@ -191,6 +192,7 @@ def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepar
         _, refusal = ask((*ORDER, CLAIM), asked.question, say)
         if refusal is not None:
             raise refused(refusal)
-        run = resolved(fleet, agent, Token("0" * 32), asked.issue(), asked.board().comments, by=request.by)
+        board, comments = asked.board_ref(may_write=False), asked.board().comments
+        run = resolved(fleet, agent, Token("0" * 32), asked.issue(), comments, board=board, by=request.by)
         run = replace(run, unit=_free_name(asked.question, asked.units()))
         return team.target.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=False))

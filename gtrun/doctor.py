@@ -9,10 +9,11 @@ from pathlib import Path
 import gtrun
 from gtrun.account import Account
 from gtrun.board.local import LocalBoard
+from gtrun.board.reference import identity_of
 from gtrun.config import Agent, Fleet
 from gtrun.config.trust import check_executed
 from gtrun.errors import BoardUnavailable, ConfigError
-from gtrun.model import Issue
+from gtrun.model import BoardRef, Issue
 from gtrun.names import IssueKey, Token
 from gtrun.reach import operations as at_agent
 from gtrun.request import check_own_code, is_alone, resolved
@@ -36,15 +37,17 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
     yield _own_code(fleet, caller)
     board = _board(fleet.board.path)
     yield board
+    ref = BoardRef(fleet.board.path, identity_of(fleet.board.path))
     sharing = len({agent.account for agent in fleet.agents.values()}) > 1
     if sharing and board.is_fine:
         yield from _shared(Path(fleet.board.path).parent)
 
     def arguments(agent: Agent) -> at_agent.ToExamine:
-        issue = Issue(key=IssueKey("1"), title="doctor")
-        run = resolved(fleet, agent, Token("0" * 32), issue, (), by=caller.name) if agent.run.command else None
+        issue, run = Issue(key=IssueKey("1"), title="doctor"), None
+        if agent.run.command:
+            run = resolved(fleet, agent, Token("0" * 32), issue, (), board=ref, by=caller.name)
         is_there = board.is_fine and not _is_missing(fleet.board.path)
-        return at_agent.ToExamine(fleet.board.path if is_there else None, run, agent.run.prompt)
+        return at_agent.ToExamine(ref.path if is_there else None, run, agent.run.prompt, ref.identity)
 
     for answer in survey(fleet.agents.values(), fleet, caller, at_agent.examine, arguments):
         yield from _of_agent(fleet, answer.agent)

@@ -23,7 +23,6 @@ import shlex
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -31,6 +30,7 @@ from gtrun.account import Account
 from gtrun.config import ClaimConfig, Fleet
 from gtrun.errors import ConfigError, GtrunError, ManagerSilent, NoManager, UsageError
 from gtrun.exits import Exit
+from gtrun.machine import machine_id
 from gtrun.model import Origin
 from gtrun.names import IssueKey
 from gtrun.process import pause, relay
@@ -77,14 +77,6 @@ def is_here(claim: ClaimConfig, account: str) -> bool:
     if account != wanted:
         return False
     return machine_id() == claim.machine_id if claim.machine_id else _is_this_box(host)
-
-
-def machine_id() -> str:
-    """What identifies this installation (machine-id(5)); empty if nothing does."""
-    try:
-        return Path("/etc/machine-id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _is_this_box(host: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gtrun.account import Account
 from gtrun.board.local import LocalBoard
+from gtrun.board.reference import identity_of
 from gtrun.board.standing import Standing, standing
 from gtrun.clones.stashes import Stash
 from gtrun.config import Agent, Fleet
@@ -102,16 +103,26 @@ def runs_of(
     past: list[Past] = []
     damaged: list[str] = []
     silent = []
+    identity = identity_of(fleet.board.path)
     for answer in survey(agents_of(fleet, agent), fleet, caller, at_agent.runs_of, at_agent.OfIssue(issue)):
         if answer.value is None or answer.route is None:
             silent.append(Unreachable(answer.agent, answer.problem, answer.hint))
             continue
         # an account may have run the same number of another board
-        here = [run for run in answer.value.runs if run.resolved.board == fleet.board.path]
+        here = [
+            run
+            for run in answer.value.runs
+            if run.resolved.board == fleet.board.path and _is_same(run.resolved.board_identity, identity)
+        ]
         past += [Past(answer.agent, answer.route, run) for run in here]
         damaged += answer.value.damaged
     past.sort(key=lambda one: one.run.resolved.dispatched_at)
     return past, damaged, silent
+
+
+def _is_same(identity: str, other: str) -> bool:
+    """Whether two identities may be of one board, as far as they are known."""
+    return not identity or not other or identity == other
 
 
 def stashes(fleet: Fleet, caller: Account) -> tuple[list[Aside], list[str], list[Unreachable]]:
@@ -130,12 +141,13 @@ def stashes(fleet: Fleet, caller: Account) -> tuple[list[Aside], list[str], list
 
 def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
     """The history of an issue, from the ledger, the agents' records and the board. Raises StateError."""
-    problem = ""
+    problem = identity = ""
     told: Issue | None = None
     stands: Standing | None = None
     pulls: list[PullRequest] = []
     try:
         with LocalBoard.open(fleet.board.path) as board:
+            identity = board.identity
             told = board.issue(issue)
             pulls = board.pull_requests(issue)
             if told is not None:
@@ -145,9 +157,15 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
         problem = error.message
     with Ledger(caller.state) as ledger:
         attempts = ledger.attempts(issue)
+    attempts = [one for one in attempts if _is_same(one.board, identity)]
     past, damaged, silent = runs_of(fleet, caller, issue)
     aside, _, _ = stashes(fleet, caller)
-    theirs = [one for one in aside if (one.stash.issue, one.stash.board) == (issue, fleet.board.path)]
+    theirs = [
+        one
+        for one in aside
+        if (one.stash.issue, one.stash.board) == (issue, fleet.board.path)
+        and _is_same(one.stash.board_identity, identity)
+    ]
     return History(told, stands, pulls, problem, attempts, past, theirs, damaged, silent)
 
 

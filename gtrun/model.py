@@ -123,13 +123,25 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     command: tuple[str, ...] = ()
 
 
+class BoardRef(msgspec.Struct, frozen=True):
+    """Which board is meant: its file, and its identity, since on another box the same path may lead to another board.
+
+    Where the identity is not known, `machine` (machine-id(5)) is the box on which the path was meant.
+    """
+
+    path: str
+    identity: str = ""
+    machine: str = ""
+
+
 class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     """All that the runner and the close-out need, so that neither reads fleet.toml.
 
     `command` and `prompt` still carry their placeholders: `{run}` is known only once systemd has started the unit.
     `attempt` counts the issue's runs from 1, and `previous` tells how the one before this ended.
-    `board` is an absolute path; `time_limit`, `idle_limit` and `stop_timeout` are in seconds; `path` and
-    `clones` hold absolute folders; `worktree` is "clone" or "fresh"; `stash_max` is in bytes.
+    `board` is an absolute path: `board_ref` tells which board is meant by it. `time_limit`, `idle_limit` and
+    `stop_timeout` are in seconds; `path` and `clones` hold absolute folders; `worktree` is "clone" or "fresh";
+    `stash_max` is in bytes.
     `credential_environment` says which variable of the agent program gets which credential.
     A newer release than the dispatcher's may read it: a field that is added needs a default.
     """
@@ -167,6 +179,14 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     clones: tuple[str, ...] = ()
     worktree: str = "clone"
     stash_max: int = 512 << 20
+    board_identity: str = ""
+    board_machine: str = ""
+
+    @property
+    def board_ref(self) -> BoardRef:
+        """The board that the issue is on."""
+        return BoardRef(self.board, self.board_identity, self.board_machine)
+
     idle_limit: float | None = None
 
 

@@ -10,7 +10,7 @@ from gtrun.account import Account
 from gtrun.config import Agent, Fleet
 from gtrun.config.trust import check_executed
 from gtrun.errors import ConfigError
-from gtrun.model import Comment, Issue, ResolvedRun
+from gtrun.model import BoardRef, Comment, Issue, ResolvedRun
 from gtrun.names import IssueKey, Token, identifier, unit_name
 from gtrun.previous import previous
 from gtrun.release.installation import executed
@@ -55,11 +55,11 @@ def check_own_code(fleet: Fleet, caller: Account) -> None:
 
 
 def resolved(
-    fleet: Fleet, agent: Agent, token: Token, issue: Issue, comments: Iterable[Comment], *, by: str
+    fleet: Fleet, agent: Agent, token: Token, issue: Issue, comments: Iterable[Comment], *, board: BoardRef, by: str
 ) -> ResolvedRun:
     """The run, but for what only the agent's account can tell: its home and its prompt template.
 
-    `comments` are those on the issue: their markers tell of earlier runs.
+    `comments` are those on the issue, which `board` has: their markers tell of earlier runs.
     """
     profile, before = agent.run, previous(comments)
     unit = unit_name(issue.key)
@@ -70,7 +70,9 @@ def resolved(
         issue=issue,
         unit=unit,
         identifier=identifier(unit, token),
-        board=fleet.board.path,
+        board=board.path,
+        board_identity=board.identity,
+        board_machine=board.machine,
         terminal_labels=fleet.board.terminal_labels,
         terminal_glyphs=fleet.board.terminal_glyphs,
         backend=profile.backend or os.path.basename(profile.command[0]),  # noqa: PTH119

@@ -60,8 +60,9 @@ PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
-_ADDED = (
-    """CREATE TABLE pull_requests (
+_ADDED = {
+    "turns": (
+        """CREATE TABLE pull_requests (
     issue INTEGER NOT NULL REFERENCES issues,
     url TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('open', 'draft', 'merged', 'closed')),
@@ -69,22 +70,28 @@ _ADDED = (
     merged_at REAL,
     PRIMARY KEY (issue, url)
 ) STRICT, WITHOUT ROWID""",
-    # when somebody last reopened an issue or changed its labels
-    "CREATE TABLE turns (issue INTEGER PRIMARY KEY REFERENCES issues, at REAL NOT NULL) STRICT",
-    *(
-        # no INSERT OR REPLACE: the OR of the statement that fires a trigger would take its place
-        # (https://www.sqlite.org/lang_createtrigger.html)
-        f"CREATE TRIGGER {name} AFTER {event} BEGIN DELETE FROM turns WHERE issue = {issue};"  # noqa: S608 - constants
-        f" INSERT INTO turns VALUES ({issue}, (julianday ('now') - 2440587.5) * 86400.0); END"
-        for name, event, issue in (
-            ("reopening_turns", "UPDATE OF is_open ON issues WHEN NEW.is_open > OLD.is_open", "NEW.number"),
-            ("labelling_turns", "INSERT ON labels", "NEW.issue"),
-            ("unlabelling_turns", "DELETE ON labels", "OLD.issue"),
-        )
+        # when somebody last reopened an issue or changed its labels
+        "CREATE TABLE turns (issue INTEGER PRIMARY KEY REFERENCES issues, at REAL NOT NULL) STRICT",
+        *(
+            # no INSERT OR REPLACE: the OR of the statement that fires a trigger would take its place
+            # (https://www.sqlite.org/lang_createtrigger.html)
+            f"CREATE TRIGGER {name} AFTER {event} BEGIN DELETE FROM turns WHERE issue = {issue};"  # noqa: S608 - constants
+            f" INSERT INTO turns VALUES ({issue}, (julianday ('now') - 2440587.5) * 86400.0); END"
+            for name, event, issue in (
+                ("reopening_turns", "UPDATE OF is_open ON issues WHEN NEW.is_open > OLD.is_open", "NEW.number"),
+                ("labelling_turns", "INSERT ON labels", "NEW.issue"),
+                ("unlabelling_turns", "DELETE ON labels", "OLD.issue"),
+            )
+        ),
     ),
-)
-"""What came after the first version. It adds and changes nothing, so the version stays, and processes of an older
-gtrun go on beside it: a run's close-out may be one.
+    # what tells the board from any other that is ever found at its path; a backup of it is the same board
+    "identity": (
+        "CREATE TABLE identity (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL) STRICT",
+        "INSERT INTO identity VALUES (1, lower (hex (randomblob (16))))",
+    ),
+}
+"""What came after the first version, step by step, each under the name of a table that it makes. It adds and changes
+nothing, so the version stays, and processes of an older gtrun go on beside it: a run's close-out may be one.
 """
 
 
@@ -141,17 +148,18 @@ def make(file: Path) -> None:
     sync_folder(file.parent)
 
 
-def is_extended(database: sqlite3.Connection) -> bool:
-    """Whether the board has what came after its first version; one that nobody has written since has not."""
-    query = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'turns'"
-    return database.execute(query).fetchone() is not None
+def has(database: sqlite3.Connection, table: str) -> bool:
+    """Whether the board has what came with that table; one that nobody has written since has not."""
+    query = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
+    return database.execute(query, (table,)).fetchone() is not None
 
 
 def extend(database: sqlite3.Connection) -> None:
-    """Give a board of the first version what came after it. For a writer, within its transaction."""
-    if not is_extended(database):
-        for statement in _ADDED:
-            database.execute(statement)
+    """Give a board of an earlier version what came after it. For a writer, within its transaction."""
+    for table, statements in _ADDED.items():
+        if not has(database, table):
+            for statement in statements:
+                database.execute(statement)
 
 
 def connect(file: Path, wait: float) -> sqlite3.Connection:

@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from gtrun.board.file import connect, extend, found, is_extended, make, told
+from gtrun.board.file import connect, extend, found, has, make, told
 from gtrun.errors import BoardUnavailable, GtrunError, UsageError
 from gtrun.model import Comment, Issue, PullRequest, PullState
 from gtrun.names import IssueKey
@@ -72,6 +72,21 @@ class LocalBoard:
         """Give the file back."""
         self.close()
 
+    @property
+    def identity(self) -> str:
+        """32 hexadecimal digits that no other board has, but copies of this one; empty if it was given none yet."""
+        with told(self.path):
+            if not has(self._database, "identity"):
+                return ""
+            return str(self._database.execute("SELECT id FROM identity").fetchone()[0])
+
+    def identify(self) -> str:
+        """Its identity, which a board of an older gtrun is given now."""
+        if not self.identity:
+            with self._writing():
+                pass  # whatever is written first extends the board
+        return self.identity
+
     def issue(self, key: IssueKey) -> Issue | None:
         """The issue, or None if there is none of that name."""
         with told(self.path):
@@ -102,7 +117,7 @@ class LocalBoard:
         """The pull requests that would close the issue, those that have come farthest first."""
         query = "SELECT url, state, auto_merge, merged_at FROM pull_requests WHERE issue = ? ORDER BY url"
         with told(self.path):
-            rows = self._database.execute(query, (_number(key),)).fetchall() if is_extended(self._database) else []
+            rows = self._database.execute(query, (_number(key),)).fetchall() if has(self._database, "turns") else []
         found = [
             PullRequest(url=url, state=PullState(state), auto_merge=bool(armed), merged_at=at)
             for url, state, armed, at in rows
@@ -207,7 +222,7 @@ class LocalBoard:
             return database.execute(query, (is_open, number, is_open)).rowcount == 1
 
     def _select(self) -> str:
-        return _SELECT.format(turned_at=_TURNED_AT if is_extended(self._database) else "NULL")
+        return _SELECT.format(turned_at=_TURNED_AT if has(self._database, "turns") else "NULL")
 
     def _issue(self, row: tuple[int, str, str, int, int, float, str, str, float | None]) -> Issue:
         number, title, body, priority, is_open, created_at, labels, blockers, turned_at = row

@@ -36,6 +36,7 @@ class Stash(msgspec.Struct, frozen=True, kw_only=True):
     ref: str = ""
     commit: str = ""
     folder: str = ""
+    board_identity: str = ""
 
 
 def of_run(run: ResolvedRun, run_id: RunId, clone: str, at: float, what: str, command: tuple[str, ...]) -> Stash:
@@ -43,7 +44,7 @@ def of_run(run: ResolvedRun, run_id: RunId, clone: str, at: float, what: str, co
     issue: Issue = run.issue
     return Stash(
         clone=clone, agent=run.agent, run=run_id, token=run.token, issue=issue.key, board=run.board, at=at, what=what,
-        command=command,
+        command=command, board_identity=run.board_identity,
     )  # fmt: skip
 
 

@@ -33,11 +33,15 @@ Verdict = Pass | Refuse | Open
 
 
 class BoardView(msgspec.Struct, frozen=True):
-    """What the board said about the issue: one reading for all who ask. `problem` is set if it did not answer."""
+    """What the board said about the issue: one reading for all who ask. `problem` is set if it did not answer.
+
+    `identity` is the board's own, empty if it has none yet.
+    """
 
     issue: Issue | None = None
     comments: tuple[Comment, ...] = ()
     problem: str = ""
+    identity: str = ""
 
 
 class FleetView(msgspec.Struct, frozen=True):

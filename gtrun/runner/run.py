@@ -19,9 +19,10 @@ from gtrun import credentials
 from gtrun.account import own
 from gtrun.board import disposal
 from gtrun.board.local import LocalBoard
+from gtrun.board.reference import open_board
 from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError
 from gtrun.markers import Kind
-from gtrun.model import ResolvedRun
+from gtrun.model import BoardRef, ResolvedRun
 from gtrun.names import RunId, decode_path
 from gtrun.program import Program
 from gtrun.runner import handover
@@ -151,8 +152,8 @@ def _begun_already() -> StateError:
     return StateError("this run has begun before, and a unit that is started again is none: dispatch the issue instead")
 
 
-def _open_board(path: str) -> LocalBoard:
-    return LocalBoard.open(path, wait=_BOARD_WAIT)
+def _open_board(ref: BoardRef) -> LocalBoard:
+    return open_board(ref, wait=_BOARD_WAIT)
 
 
 def _give_up(record: Record, error: GtrunError, code: int) -> int:
@@ -166,7 +167,7 @@ def _disposed(record: Record, run: ResolvedRun) -> str | None:
     A board that does not answer lets the run proceed, and the started marker says so.
     """
     try:
-        with _open_board(run.board) as board:
+        with _open_board(run.board_ref) as board:
             issue = board.issue(run.issue.key)
             if issue is None:
                 return "it does not exist"

@@ -50,7 +50,11 @@ CREATE INDEX verdict_attempt ON verdict (attempt);
 PRAGMA user_version = 1;
 """
 _VERSION = 1
-_COLUMNS = "token, at, by, dispatcher, issue, agent, account, unit, outcome, code, reason, run, lock_waited, lock_held"
+_ADDED = "ALTER TABLE attempt ADD COLUMN board TEXT NOT NULL DEFAULT ''"
+"""What came after the first version; dispatchers of an older gtrun go on beside it."""
+_COLUMNS = (
+    "token, at, by, dispatcher, issue, agent, account, unit, outcome, code, reason, run, lock_waited, lock_held, board"
+)
 
 Verdicts = list[tuple[str, str, str]]
 """What guards said other than pass: (guard, `refuse` or `open`, reason)."""
@@ -61,7 +65,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     `dispatcher` identifies the process that makes it (`gtrun.alive`). Times are in seconds since the epoch. `verdicts`
     are the guards that did not pass: (guard, verdict, reason). How long the claim lock was waited for and held is in
-    seconds.
+    seconds. `board` is the identity of the issue's board, empty where that was not known.
     """
 
     token: Token
@@ -78,6 +82,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     run: RunId | None = None
     lock_waited: float | None = None
     lock_held: float | None = None
+    board: str = ""
     verdicts: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -115,6 +120,10 @@ class Ledger:
                     if self._version() == 0:
                         for statement in _SCHEMA.split(";\n"):
                             self._db.execute(statement)
+            if self._version() == _VERSION and not self._is_extended():
+                with self._transaction():
+                    if not self._is_extended():
+                        self._db.execute(_ADDED)
             if self._version() > _VERSION:
                 raise StateError(
                     f"the ledger {self.path} was written by a newer gtrun",
@@ -126,6 +135,10 @@ class Ledger:
 
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def _is_extended(self) -> bool:
+        query = "SELECT 1 FROM pragma_table_info ('attempt') WHERE name = 'board'"
+        return self._db.execute(query).fetchone() is not None
 
     def _is_damaged(self, error: sqlite3.Error) -> bool:
         """Whether what is there is no ledger any more, as opposed to one that cannot be used now."""
@@ -250,6 +263,22 @@ class Ledger:
                 (issue,),
             ).fetchall()
             return [self._attempt(row) for row in rows]
+
+    def attempt(self, token: Token) -> Attempt | None:
+        """One attempt. Raises StateError."""
+        with self._failures():
+            row = self._db.execute(
+                f"SELECT id, {_COLUMNS} FROM attempt WHERE token = ?",  # noqa: S608 - a constant
+                (token,),
+            ).fetchone()
+            return None if row is None else self._attempt(row)
+
+    def is_run(self, token: Token, run: RunId) -> bool:
+        """Whether an attempt came to this run; if that is not written yet, it is from now on. Raises StateError."""
+        with self._failures(), self._transaction():
+            self._db.execute("UPDATE attempt SET run = ? WHERE token = ? AND run IS NULL", (run, token))
+            query = "SELECT 1 FROM attempt WHERE token = ? AND run = ?"
+            return self._db.execute(query, (token, run)).fetchone() is not None
 
     def undecided(self) -> list[Attempt]:
         """Attempts whose outcome nobody has written. Raises StateError."""

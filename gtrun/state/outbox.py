@@ -9,7 +9,7 @@ from gtrun import markers
 from gtrun.board import Board
 from gtrun.errors import BoardUnavailable, GtrunError, StateError
 from gtrun.markers import Kind
-from gtrun.model import Run
+from gtrun.model import BoardRef, Run
 from gtrun.names import IssueKey
 from gtrun.state import record as records
 from gtrun.state.record import Posted, PullsSeen, Record
@@ -18,8 +18,8 @@ from gtrun.text import shorten
 _PULLS_TOLD = 10  # those that have come farthest; the record's reserve is not endless
 _PROBLEM_LENGTH = 300
 
-OpenBoard = Callable[[str], AbstractContextManager[Board]]
-"""Opens a board by its path. Raises BoardUnavailable."""
+OpenBoard = Callable[[BoardRef], AbstractContextManager[Board]]
+"""Opens the very board that is meant. Raises BoardUnavailable."""
 
 
 def marker_body(run: Run, kind: Kind) -> str:
@@ -42,7 +42,7 @@ def post_owed(record: Record, open_board: OpenBoard) -> None:
     missing = [Kind(kind) for kind in record.run.owed if kind not in record.run.posted]
     if not missing:
         return
-    with open_board(record.run.resolved.board) as board:
+    with open_board(record.run.resolved.board_ref) as board:
         for kind in missing:
             if kind is Kind.FINISHED and record.run.pulls is None and not record.run.pulls_problem:
                 record.append(_pulls(board, record.run.resolved.issue.key))
@@ -77,12 +77,13 @@ def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadli
             continue
         try:
             with Record(path, wait=False) as record:
-                if record.run.resolved.board in failed_boards:
+                board = record.run.resolved.board_ref
+                if board in failed_boards:
                     continue
                 try:
                     post_owed(record, open_board)
                 except BoardUnavailable as error:
-                    failed_boards.add(record.run.resolved.board)
+                    failed_boards.add(board)
                     problems.append(error.message)
                 record.close_if_settled()
         except (FileNotFoundError, records.RecordInUse):

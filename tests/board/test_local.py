@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import resource
 import select
 import signal
@@ -675,6 +676,7 @@ def make_old(path: str) -> None:
             database.execute(f"DROP TRIGGER {name}")
         database.execute("DROP TABLE turns")
         database.execute("DROP TABLE pull_requests")
+        database.execute("DROP TABLE identity")
 
 
 def test_an_old_board_is_read_as_it_is(path: str) -> None:
@@ -685,8 +687,10 @@ def test_an_old_board_is_read_as_it_is(path: str) -> None:
         assert (issue.labels, issue.turned_at) == (("old",), None)
         assert [issue.key for issue in board.issues()] == [KEY]
         assert board.pull_requests(KEY) == []
+        assert board.identity == ""
     with contextlib.closing(raw(path)) as database:
-        assert database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'turns'").fetchone() is None
+        query = "SELECT name FROM sqlite_schema WHERE name IN ('turns', 'identity')"
+        assert database.execute(query).fetchall() == []
 
 
 def test_an_old_board_is_extended_under_processes_of_the_old_version(path: str) -> None:
@@ -717,6 +721,50 @@ def test_many_extend_an_old_board_at_once(path: str) -> None:
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 8
     with LocalBoard.open(path) as board:
         assert len(board.pull_requests(KEY)) == 8
+
+
+def test_a_board_has_an_identity_which_its_copies_have_too(path: str, tmp_path: Path) -> None:
+    make(path)
+    make(str(tmp_path / "other.db"))
+    with contextlib.closing(raw(path)) as database:
+        database.execute("VACUUM INTO ?", (str(tmp_path / "backup.db"),))
+    identities = []
+    for each in (path, str(tmp_path / "backup.db"), str(tmp_path / "other.db")):
+        with LocalBoard.open(each) as board:
+            identities.append(board.identity)
+            assert board.identify() == board.identity
+    first, backup, other = identities
+    assert re.fullmatch("[0-9a-f]{32}", first)
+    assert first == backup != other
+
+
+def test_many_identify_an_old_board_at_once_and_agree(path: str, tmp_path: Path) -> None:
+    """Beside a process of an older gtrun, which has it open and goes on to write."""
+    make_old(path)
+
+    def identify(number: int) -> None:
+        with LocalBoard.open(path, wait=DEADLINE) as board:
+            (tmp_path / f"{number}.told").write_text(board.identify())
+
+    with contextlib.closing(raw(path)) as old:
+        old.execute(f"PRAGMA busy_timeout = {DEADLINE * 1000:.0f}")
+        children = [fork(partial(identify, number)) for number in range(8)]
+        for number in range(20):
+            old.execute("INSERT INTO comments (issue, author, body, at) VALUES (1, 'old', ?, 1)", (str(number),))
+        assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 8
+    with LocalBoard.open(path) as board:
+        assert {file.read_text() for file in tmp_path.glob("*.told")} == {board.identity}
+        assert len(board.comments(KEY)) == 20
+
+
+def test_a_board_that_was_extended_before_there_were_identities_gets_one(path: str) -> None:
+    make(path)
+    with contextlib.closing(raw(path)) as database:
+        database.execute("DROP TABLE identity")
+    with LocalBoard.open(path) as board:
+        assert board.identity == ""
+        board.close_issue(KEY)
+        assert len(board.identity) == 32
 
 
 def test_a_locked_old_board_can_be_read(path: str) -> None:

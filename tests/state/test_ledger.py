@@ -49,6 +49,32 @@ def test_an_attempt_and_its_outcome_come_back(state):
         assert ledger.moved_aside is None
 
 
+def test_a_ledger_of_the_first_version_is_extended_in_place(state):
+    """Under a dispatcher of that version, which goes on to write what it knows."""
+    with Ledger(state) as ledger:
+        ledger.begin(replace(ATTEMPT, token=Token("0" * 32), board="f" * 32), [])
+    old = sqlite3.connect(Path(state, "ledger.db"), isolation_level=None)
+    old.execute("ALTER TABLE attempt DROP COLUMN board")
+    with Ledger(state) as ledger:
+        assert ledger.attempt(Token("0" * 32)).board == ""
+        insert = "INSERT INTO attempt (token, at, by, dispatcher, issue, agent, account, unit)"
+        old.execute(f"{insert} VALUES (?, 1, 'a', 'b:1:2', '7', 'me', 'a', 'task-7.service')", ("1" * 32,))
+        assert ledger.attempt(Token("1" * 32)).board == ""
+        ledger.begin(replace(ATTEMPT, board="f" * 32), [])
+        assert ledger.attempt(ATTEMPT.token).board == "f" * 32
+        assert ledger.attempt(Token("2" * 32)) is None
+    old.close()
+
+
+def test_an_attempt_is_one_run(state):
+    with Ledger(state) as ledger:
+        ledger.begin(ATTEMPT, [])
+        asked = [ledger.is_run(ATTEMPT.token, RunId(run * 32)) for run in "bcb"]
+        assert asked == [True, False, True]
+        assert ledger.attempt(ATTEMPT.token).run == "b" * 32
+        assert not ledger.is_run(Token("d" * 32), RunId("b" * 32))
+
+
 def test_what_happened_under_the_lock_comes_back(state):
     opened, refused = ("claim", "open", "no lock"), ("claim", "refuse", "it is live on bob")
     other = replace(ATTEMPT, token=Token("c" * 32), verdicts=())

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gtrun.board.local import LocalBoard
+from gtrun.board.reference import open_board
 from gtrun.errors import BoardUnavailable, StateError
 from gtrun.markers import Kind
 from gtrun.model import Ending, Issue, PullRequest, PullState, Result
@@ -25,11 +26,11 @@ class Boards:
         self.down = set()
         self.opened = []
 
-    def __call__(self, path):
-        self.opened.append(path)
-        if path in self.down:
-            raise BoardUnavailable(f"the board {path} is away")
-        return LocalBoard.open(path)
+    def __call__(self, ref):
+        self.opened.append(ref.path)
+        if ref.path in self.down:
+            raise BoardUnavailable(f"the board {ref.path} is away")
+        return open_board(ref, wait=10.0)
 
 
 @pytest.fixture
@@ -50,9 +51,10 @@ def board(tmp_path):
     return path
 
 
-def owing(state, board, number=0, *facts):
-    """A record of issue 1 on the board, with a start that is owed and more."""
-    run = resolved(token=f"{number:032x}", board=board, issue=Issue(key="1", title="Mend the roof"))
+def owing(state, board, number=0, *facts, of=""):
+    """A record of issue 1 on the board (of that identity), with a start that is owed and more."""
+    issue = Issue(key="1", title="Mend the roof")
+    run = resolved(token=f"{number:032x}", board=board, board_identity=of, issue=issue)
     with records.create(state, run) as record:
         record.append(Begun(RunId(f"{number:032x}"), 1.0), Owed(Kind.STARTED), *facts)
     return record.path
@@ -240,3 +242,15 @@ def test_many_pull_requests_fit_into_the_reserve(state, board, boards):
     assert flush(state, boards) == []
     assert comments(board)[1].count("is open, and not merged") == 10
     assert (records.closed_folder(state) / path.name).stat().st_size == size
+
+
+def test_another_board_at_the_path_gets_nothing(state, board, boards):
+    """What is owed to the one stays owed, and what is owed to the other does not wait for that."""
+    with LocalBoard.open(board) as opened:
+        here = opened.identity
+    other, mine = owing(state, board, 0, of="f" * 32), owing(state, board, 1, of=here)
+    (problem,) = flush(state, boards)
+    assert problem == f"the board {board} here is another one than that from which the work was dispatched"
+    assert records.read(other).posted == ()
+    assert records.read(mine).posted == ("started",)
+    assert kinds(board) == ["started"]

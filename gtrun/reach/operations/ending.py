@@ -7,9 +7,10 @@ import time
 import msgspec
 
 from gtrun.account import Account
+from gtrun.board import reference
 from gtrun.board.local import LocalBoard
 from gtrun.errors import GtrunError, NoManager, StateError
-from gtrun.model import Ending, Result, Run
+from gtrun.model import BoardRef, Ending, Result, Run
 from gtrun.names import RunId, Token, UnitName
 from gtrun.reach.operations.session import OfRun, Session, by_token
 from gtrun.state import outbox
@@ -204,6 +205,6 @@ def _has_unit(session: Session, run: Run) -> bool:
         return False
 
 
-def open_board(path: str) -> LocalBoard:
-    """The board of a run, with a wait that a close-out can afford."""
-    return LocalBoard.open(path, wait=_BOARD_WAIT)
+def open_board(ref: BoardRef) -> LocalBoard:
+    """The board of a run, with a wait that a close-out can afford. Raises BoardUnavailable."""
+    return reference.open_board(ref, wait=_BOARD_WAIT)

@@ -7,9 +7,9 @@ import os
 import msgspec
 
 from gtrun.account import Account, lingers
-from gtrun.board.local import LocalBoard
+from gtrun.board.reference import open_board
 from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, NoManager, StateError
-from gtrun.model import ResolvedRun, Run
+from gtrun.model import BoardRef, ResolvedRun, Run
 from gtrun.names import IssueKey, Token, UnitName, is_plain_argument, is_task_unit
 from gtrun.reach.operations import confinement
 from gtrun.reach.operations.session import Nothing, Session, by_token
@@ -195,11 +195,15 @@ def runs_by_token(session: Session, arguments: Tokens) -> Runs:
 
 
 class ToExamine(msgspec.Struct, frozen=True):
-    """The board's path, None if nobody has to ask it; and a run that the agent could be given, if it has a command."""
+    """The board's path, None if nobody has to ask it, and its identity if it has one.
+
+    And a run that the agent could be given, if it has a command.
+    """
 
     board: str | None
     run: ResolvedRun | None
     prompt_path: str | None
+    identity: str = ""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -232,7 +236,7 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
         mend = "install gtrun under a plain path that every agent account can read, such as /opt/gtrun"
         found.append(Found(f"its units cannot execute {command[0]}", is_fine=False, mend=mend))
     if arguments.board is not None:
-        found.append(_board(arguments.board))
+        found.append(_board(BoardRef(arguments.board, arguments.identity)))
     if arguments.run is not None:
         found.append(_program(session, arguments.run, arguments.prompt_path))
     found += _groups(session.account, cgroup)
@@ -246,16 +250,18 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
     return found
 
 
-def _board(path: str) -> Found:
+def _board(ref: BoardRef) -> Found:
     """Whoever dispatches has this board."""
     try:
-        with LocalBoard.open(path, wait=_BOARD_WAIT):
-            writable = os.access(path, os.W_OK)
+        with open_board(ref, wait=_BOARD_WAIT):
+            writable = os.access(ref.path, os.W_OK)
     except BoardUnavailable as error:
         what = f"{error.message}: what its runs have to say stays owed"
-        mend = f"let {path} be reached and written by the account; a local board is for agents of its own box"
+        mend = (
+            f"on the board's box let the account reach and write {ref.path}; a local board is for agents of its own box"
+        )
         return Found(what, is_fine=False, mend=mend)
-    mend = "" if writable else f"put the account into the group of {path}, then restart its manager"
+    mend = "" if writable else f"put the account into the group of {ref.path}, then restart its manager"
     return Found(f"it can {'write' if writable else 'only read'} the board", writable, mend)
 
 
