@@ -58,8 +58,16 @@ def locked(scene: Scene) -> Iterator[None]:
 def records(scene: Scene, issue: str) -> list[tuple[str, list[dict[str, Any]]]]:
     """The run records of an issue as they lie on the disk, oldest first: folder, facts."""
     found = []
-    for path in scene.box.path(f"{scene.state}/runs").glob("*/*.jsonl"):
-        facts = list(facts_of(path))
+    still_open, closed = (scene.box.path(f"{scene.state}/runs/{name}") for name in ("open", "closed"))
+    names = [path.name for path in still_open.glob("*.jsonl")]  # first: what is closed meanwhile is then in either
+    names += [path.name for path in closed.glob("*.jsonl") if path.name not in names]
+    for name in names:
+        path = closed / name if (closed / name).exists() else still_open / name
+        try:
+            facts = list(facts_of(path))
+        except FileNotFoundError:
+            path = closed / name
+            facts = list(facts_of(path))
         if facts[0]["run"]["issue"]["key"] == issue:
             found.append((facts[0]["run"]["dispatched_at"], path.parent.name, facts))
     return [(folder, facts) for _, folder, facts in sorted(found, key=lambda one: one[0])]
