@@ -59,5 +59,9 @@ class BoardUnavailable(GtrunError):
     code = Exit.NO_BOARD
 
 
+class NoSuchIssue(GtrunError):
+    """The board answers, and it has no such issue."""
+
+
 class StateError(GtrunError):
     """A state file of ours cannot be written or read."""

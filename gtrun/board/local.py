@@ -10,7 +10,7 @@ from typing import Literal, Self
 import msgspec
 
 from gtrun.board.file import connect, extend, found, has, make, told
-from gtrun.errors import BoardUnavailable, GtrunError, UsageError
+from gtrun.errors import BoardUnavailable, NoSuchIssue, UsageError
 from gtrun.model import Comment, Issue, PullRequest, PullState
 from gtrun.names import IssueKey
 from gtrun.pulls import best_first
@@ -127,7 +127,7 @@ class LocalBoard:
     def record_pull_request(self, key: IssueKey, pull: PullRequest) -> None:
         """Note a pull request that would close the issue, or what has become of one that is noted.
 
-        One that is merged without an instant was merged now. Raises UsageError, and GtrunError if there is no such
+        One that is merged without an instant was merged now. Raises UsageError, and NoSuchIssue if there is no such
         issue.
         """
         _check_one_line("the address of a pull request", pull.url, URL_MAX)
@@ -153,7 +153,7 @@ class LocalBoard:
     ) -> IssueKey:
         """Put a new issue on the board and return its key, a number that is never used again.
 
-        Raises UsageError for text that no board can keep, GtrunError for a blocker that does not exist.
+        Raises UsageError for text that no board can keep, NoSuchIssue for a blocker that does not exist.
         """
         labels = tuple(labels)
         _check_one_line("a title", title, TITLE_MAX)
@@ -177,7 +177,7 @@ class LocalBoard:
     def post(self, key: IssueKey, *, author: str, body: str, marker: str | None = None) -> bool:
         """Comment on an issue, open or closed. False if it has this very marker already: nothing was posted.
 
-        Raises GtrunError if there is no such issue, UsageError for text that no board can keep.
+        Raises NoSuchIssue if there is no such issue, UsageError for text that no board can keep.
         """
         _check_one_line("an author", author, AUTHOR_MAX)
         _check_text("a comment", body, BODY_MAX)
@@ -195,7 +195,7 @@ class LocalBoard:
         return True
 
     def label(self, key: IssueKey, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
-        """Take labels off an issue, then put labels on it. Raises GtrunError if there is no such issue."""
+        """Take labels off an issue, then put labels on it. Raises NoSuchIssue if there is no such issue."""
         add = tuple(add)
         for label in add:
             _check_one_line("a label", label, LABEL_MAX)
@@ -208,11 +208,11 @@ class LocalBoard:
                 database.execute("INSERT OR IGNORE INTO labels VALUES (?, ?)", (number, label))
 
     def close_issue(self, key: IssueKey) -> bool:
-        """Close an issue; False if it was closed already. Raises GtrunError if there is no such issue."""
+        """Close an issue; False if it was closed already. Raises NoSuchIssue if there is no such issue."""
         return self._turn(key, 0)
 
     def reopen_issue(self, key: IssueKey) -> bool:
-        """Open a closed issue; False if it was open already. Raises GtrunError if there is no such issue."""
+        """Open a closed issue; False if it was open already. Raises NoSuchIssue if there is no such issue."""
         return self._turn(key, 1)
 
     def _turn(self, key: IssueKey, is_open: int) -> bool:
@@ -257,7 +257,7 @@ class LocalBoard:
     def _existing(self, key: IssueKey) -> int:
         number = _number(key)
         if not self._database.execute("SELECT 1 FROM issues WHERE number = ?", (number,)).fetchone():
-            raise GtrunError(f"there is no issue {key} on the board {self.path}")
+            raise NoSuchIssue(f"there is no issue {key} on the board {self.path}")
         return number
 
 

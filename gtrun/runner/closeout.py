@@ -56,7 +56,8 @@ def closeout(encoded_path: str) -> int:
         except GtrunError as error:
             print(f"gtrun: that the quota is used up is not noted: {error.message}", file=sys.stderr)
         try:
-            outbox.post_owed(record, at_agent.open_board)
+            for problem in outbox.post_owed(record, at_agent.open_board):
+                print(f"gtrun: {problem}", file=sys.stderr)
             record.close_if_settled()
         except GtrunError as error:
             print(f"gtrun: the markers of this run are owed: {error.message}", file=sys.stderr)

@@ -112,7 +112,8 @@ def _prepare(path: Path, encoded_path: str, prompt_file: Path) -> _Ready:
             return _Ready(resolved, run_id)
         record.append(Owed(Kind.STARTED))
         try:
-            outbox.post_owed(record, _open_board)
+            for problem in outbox.post_owed(record, _open_board):
+                print(f"gtrun: {problem}", file=sys.stderr)
         except GtrunError as error:
             print(f"gtrun: the started marker is owed: {error.message}", file=sys.stderr)
         return _Ready(resolved, run_id, program, secrets)

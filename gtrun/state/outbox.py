@@ -7,12 +7,12 @@ from pathlib import Path
 
 from gtrun import markers
 from gtrun.board import Board
-from gtrun.errors import BoardUnavailable, GtrunError, StateError
+from gtrun.errors import BoardUnavailable, GtrunError, NoSuchIssue, StateError
 from gtrun.markers import Kind
 from gtrun.model import BoardRef, Run
 from gtrun.names import IssueKey
 from gtrun.state import record as records
-from gtrun.state.record import Posted, PullsSeen, Record
+from gtrun.state.record import Dropped, Posted, PullsSeen, Record
 from gtrun.text import shorten
 
 _PULLS_TOLD = 10  # those that have come farthest; the record's reserve is not endless
@@ -33,27 +33,34 @@ def marker_body(run: Run, kind: Kind) -> str:
     return markers.finished(run.resolved, run.run, run.ending, run.pulls, run.pulls_problem)
 
 
-def post_owed(record: Record, open_board: OpenBoard) -> None:
+def post_owed(record: Record, open_board: OpenBoard) -> list[str]:
     """Post what this run owes, in order, each exactly once. Raises BoardUnavailable, StateError: the rest stays owed.
 
     The board is asked to post a marker by its ID, which it does only once, so a crash between the post and the
-    `posted` fact costs nothing but asking again.
+    `posted` fact costs nothing but asking again. Returns what is not owed any more and was not posted: its issue is
+    gone, so nobody would ever read it.
     """
     missing = [Kind(kind) for kind in record.run.owed if kind not in record.run.posted]
     if not missing:
-        return
+        return []
+    dropped = []
     with open_board(record.run.resolved.board_ref) as board:
         for kind in missing:
-            if kind is Kind.FINISHED and record.run.pulls is None and not record.run.pulls_problem:
-                record.append(_pulls(board, record.run.resolved.issue.key))
-            body = marker_body(record.run, kind)
-            board.post(
-                record.run.resolved.issue.key,
-                author=record.run.resolved.agent,
-                body=body,
-                marker=f"{kind}:{record.run.run}",
-            )
-            record.append(Posted(kind))
+            try:
+                _post(record, kind, board)
+            except NoSuchIssue as error:
+                record.append(Dropped(kind, error.message))
+                dropped.append(f"the {kind} marker of run {record.run.run} is dropped: {error.message}")
+    return dropped
+
+
+def _post(record: Record, kind: Kind, board: Board) -> None:
+    key = record.run.resolved.issue.key
+    if kind is Kind.FINISHED and record.run.pulls is None and not record.run.pulls_problem:
+        record.append(_pulls(board, key))
+    body = marker_body(record.run, kind)
+    board.post(key, author=record.run.resolved.agent, body=body, marker=f"{kind}:{record.run.run}")
+    record.append(Posted(kind))
 
 
 def _pulls(board: Board, key: IssueKey) -> PullsSeen:
@@ -81,7 +88,7 @@ def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadli
                 if board in failed_boards:
                     continue
                 try:
-                    post_owed(record, open_board)
+                    problems += post_owed(record, open_board)
                 except BoardUnavailable as error:
                     failed_boards.add(board)
                     problems.append(error.message)
@@ -90,6 +97,6 @@ def flush(state: str, open_board: OpenBoard, *, skip: Path | None = None, deadli
             continue  # whoever has it posts what it owes
         except records.CorruptRecord as error:
             problems.append(records.set_aside(path, error))
-        except GtrunError as error:  # also an issue that is gone: it must not hold up the others
+        except GtrunError as error:  # it must not hold up the others
             problems.append(error.message)
     return problems

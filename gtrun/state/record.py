@@ -119,6 +119,13 @@ class Posted(msgspec.Struct, frozen=True, tag="posted"):
     marker: Kind
 
 
+class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
+    """Why a marker is not owed any more, though no board has it: such as that its issue is gone."""
+
+    marker: Kind
+    reason: str
+
+
 class QuotaNoted(msgspec.Struct, frozen=True, tag="quota-noted"):
     """That the quota is used up stands in the account's quota state, and the notice is given."""
 
@@ -142,7 +149,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 Fact = (
     Resolved | Begun | Updated | HandedOver | Entered | Noted | WorksIn | GaveUp | Disposed | StopAsked | FoundIdle
-    | Owed | Posted | QuotaNoted | PullsSeen | Ended
+    | Owed | Posted | Dropped | QuotaNoted | PullsSeen | Ended
 )  # fmt: skip
 
 _decoder = msgspec.json.Decoder(Fact)
@@ -228,6 +235,8 @@ class Told(msgspec.Struct):
                 self._set(idle_for=seconds)
             case Owed(marker):
                 self._set(owed=_with(self.run.owed, marker))
+            case Dropped(marker):
+                self._set(owed=tuple(kind for kind in self.run.owed if kind != marker))
             case Posted(marker):
                 self._set(posted=_with(self.run.posted, marker))
             case QuotaNoted():

@@ -168,8 +168,14 @@ def test_issue_that_is_gone_does_not_hold_up_the_others(state, board, boards):
         record.append(Begun(RunId("e" * 32), 1.0), Owed(Kind.STARTED), Ended(ENDING, 2.0))
     goes = owing(state, board, 1, Ended(ENDING, 2.0))
     problems = flush(state, boards)
-    assert problems == [f"there is no issue 99 on the board {board}"]
+    assert problems == [
+        f"the {kind} marker of run {'e' * 32} is dropped: there is no issue 99 on the board {board}"
+        for kind in ("started", "finished")
+    ]
     assert not goes.exists()
+    gone = records.read(records.closed_folder(state) / f"{'e' * 32}.jsonl")
+    assert (gone.owed, gone.posted) == ((), ())
+    assert flush(state, boards) == []
 
 
 def test_marker_without_its_facts_is_refused(state, board):
