@@ -13,6 +13,7 @@ from gtrun.systemd.units import UnitState, is_live
 
 _NAME_WAIT = 2.0
 _JOB_WAIT = 90.0
+_RELOAD = "systemctl --user daemon-reload"
 
 
 def start(fleet: Fleet, agent: Agent, asked: Asked, unit: UnitName, lock: int | None) -> StartReply:
@@ -77,4 +78,6 @@ def _how_to_free(unit: UnitName, occupant: UnitState | None) -> str:
         return f"free it with: systemctl --user unmask {unit}"
     if occupant is not None and occupant.active == "failed":
         return f"free it with: systemctl --user reset-failed {unit}"
-    return f"look at it with: systemctl --user status {unit}; move its file away, then: systemctl --user daemon-reload"
+    if occupant is not None and "/systemd/transient/" in occupant.file:
+        return f"a manager that crashed left that file; free the name with: rm {occupant.file} && {_RELOAD}"
+    return f"look at it with: systemctl --user status {unit}; move its file away, then: {_RELOAD}"

@@ -83,10 +83,15 @@ def test_name_of_a_file_left_in_transient(box: Box) -> None:
     folder = "$XDG_RUNTIME_DIR/systemd/transient"
     leave = f"mkdir -p {folder}; printf '{UNIT_FILE}' > {folder}/task-1.service; systemctl --user daemon-reload; "
     file = "/run/user/1000/systemd/transient/task-1.service"
-    occupied(box, leave, f"loaded/inactive/dead, from {file}", "move its file away")
-    box.path(file).unlink()
+    mend = f"rm {file} && systemctl --user daemon-reload"
+    occupied(
+        box,
+        leave,
+        f"loaded/inactive/dead, from {file}",
+        f"a manager that crashed left that file; free the name with: {mend}",
+    )
     scene = Scene(box)
-    scene.sh("systemctl --user daemon-reload")
+    scene.sh(mend)
     scene.gtrun("dispatch", "me", "1", "--wait")
 
 
