@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from harness.box import Account, Box
 
-OURS = re.compile(r"^(task|plugin|gtrun)-")
+OURS = re.compile(r"^(task|plugin|gtrun-idle)-")
 # A user manager, its PAM helper, its bus, the ways in; all else of an account's belongs to some run.
 STANDING = {"systemd", "(sd-pam)", "dbus-daemon", "dbus-broker", "dbus-broker-lau", "sshd", "sshd-session"}
 
@@ -31,7 +31,7 @@ def _units(box: Box, account: Account) -> list[str]:
     if not box.path(f"/run/user/{account.uid}/systemd/private").exists():
         return []  # no manager, no units
     listed = box.run(
-        "systemctl", "--user", "list-units", "--all", "--plain", "--no-legend", "task-*", "plugin-*", "gtrun-*",
+        "systemctl", "--user", "list-units", "--all", "--plain", "--no-legend", "task-*", "plugin-*", "gtrun-idle-*",
         account=account.name,
     )  # fmt: skip
     return [" ".join(line.split()[:4]) for line in listed.out.splitlines()]

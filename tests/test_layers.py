@@ -28,7 +28,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # what people ask for; each module is one verb, or what several of them share
     "verbs": (
         "request", "asked", "start", "dispatch", "forward", "runner", "survey", "looking", "reconcile", "doctor",
-        "verified",
+        "unit_files", "verified",
     ),
     # parse, call, print
     "command line": ("cli", "__main__"),

@@ -24,7 +24,7 @@ class Board(Protocol):
     def post(self, key: IssueKey, *, author: str, body: str, marker: str | None = None) -> bool:
         """Comment on an issue, open or closed. False if it has this very marker already: nothing was posted.
 
-        Raises GtrunError if there is no such issue.
+        Raises NoSuchIssue if there is no such issue.
         """
 
 

@@ -29,7 +29,7 @@ COMMANDS = {
     "board": "The local board: add, list, show, comment, label, close, reopen, pr.",
     "init": "Write a commented fleet.toml.",
     "doctor": "Check this box and say how to mend each fault.",
-    "units": "The units of gtrun: have systemd look at them.",
+    "units": "The units of gtrun: install, uninstall; have systemd look at them.",
     "info": "Versions.",
 }
 

@@ -3,8 +3,13 @@
 import contextlib
 import json
 import re
+import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from gtrun.model import Run
 from gtrun.process import capture, pause, quick, stream
@@ -12,6 +17,8 @@ from gtrun.text import plain
 
 _MESSAGE_SUPPRESSED = "a596d6fe7bfa4994828e72309e95d61e"  # SD_MESSAGE_JOURNAL_DROPPED of sd-messages(3)
 _STABLE = 0.08  # seconds between two readings that must agree
+_MESSAGE_PROCESS_EXIT = "98e322203f7a4ed290d09fe03c09fe15"  # SD_MESSAGE_UNIT_PROCESS_EXIT
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -70,6 +77,51 @@ def last_line_at(run: Run, uid: int) -> float | None:
         if printed and printed.strip():
             return int(json.loads(printed)["__MONOTONIC_TIMESTAMP"]) / 1_000_000 if found else 0.0
     return None  # not even what the manager itself says of this account: it may not read it
+
+
+class Remains(msgspec.Struct, frozen=True, kw_only=True):
+    """What the journal still knows of a run. Instants are in seconds since the epoch; None is not known."""
+
+    last_line_at: float | None = None
+    is_of_another_boot: bool = False
+    exit_code: int | None = None
+    signal: str | None = None
+    exited_at: float | None = None
+
+
+def remains(run: Run, uid: int) -> Remains:
+    """The last line of a run that nobody closed out, and what its manager said of the end of its main process."""
+    last = _newest(*_select(run, uid))
+    of_manager = (f"USER_UNIT={run.resolved.unit}", f"USER_INVOCATION_ID={run.run}", f"_UID={uid}")
+    end = _newest(f"MESSAGE_ID={_MESSAGE_PROCESS_EXIT}", *of_manager)
+    newest = _newest(*of_manager)
+    boot = _BOOT_ID.read_text().strip().replace("-", "")
+    how, status = str(end.get("EXIT_CODE", "")), str(end.get("EXIT_STATUS", ""))
+    return Remains(
+        last_line_at=_instant(last),
+        is_of_another_boot=any(one and one["_BOOT_ID"] != boot for one in (last, newest)),
+        exit_code=int(status) if how == "exited" and status.isdecimal() else None,
+        signal=_signal_name(status) if how in {"killed", "dumped"} else None,
+        exited_at=_instant(end),
+    )
+
+
+def _signal_name(status: str) -> str | None:
+    """As $EXIT_STATUS has it; the manager's entry has the number."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(int(status)).name.removeprefix("SIG")
+    return status or None
+
+
+def _newest(*matches: str) -> dict[str, Any]:
+    argv = ["journalctl", "--quiet", "--output=json", "--output-fields=EXIT_CODE,EXIT_STATUS", "--lines=1", *matches]
+    printed = quick(argv, seconds=10.0)
+    found: dict[str, Any] = json.loads(printed) if printed and printed.strip() else {}
+    return found
+
+
+def _instant(entry: Mapping[str, Any]) -> float | None:
+    return int(entry["__REALTIME_TIMESTAMP"]) / 1_000_000 if entry else None
 
 
 def await_line(run: Run, uid: int, cursor: str) -> None:

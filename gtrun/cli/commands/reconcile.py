@@ -27,7 +27,13 @@ def reconcile(
         document(
             "reconcile",
             lost=[
-                {"issue": run.resolved.issue.key, "agent": run.resolved.agent, "run": run.run} for run in report.lost
+                {
+                    "issue": run.resolved.issue.key,
+                    "agent": run.resolved.agent,
+                    "run": run.run,
+                    "reason": run.ending.reason if run.ending else "",
+                }
+                for run in report.lost
             ],
             resolved=[{"issue": one.issue, "agent": one.agent} for one in report.resolved],
             posted=report.posted,
@@ -36,7 +42,8 @@ def reconcile(
         )
     else:
         for run in report.lost:
-            tell(f"lost: issue {run.resolved.issue.key} on {run.resolved.agent}, run {run.run}")
+            why = run.ending.reason if run.ending else ""
+            tell(f"lost: issue {run.resolved.issue.key} on {run.resolved.agent}, run {run.run}: {why}")
         for one in report.resolved:
             tell(f"settled: an attempt at issue {one.issue} on {one.agent}, whose dispatcher had died")
         if report.posted:

@@ -1,14 +1,17 @@
 """`gtrun units`."""
 
 import sys
+from typing import Annotated
 
 import typer
 
 from gtrun.cli.commands import JsonOption, command_parser
-from gtrun.cli.output import document
+from gtrun.cli.output import document, tell
 from gtrun.exits import Exit
 from gtrun.reach.operations import VerifiedUnit
 from gtrun.text import plain
+from gtrun.unit_files import install as install_units
+from gtrun.unit_files import uninstall as uninstall_units
 from gtrun.verified import Verified
 from gtrun.verified import verify as verify_units
 
@@ -18,6 +21,23 @@ app = command_parser()
 @app.callback()
 def _units() -> None:
     """The units of gtrun: those of runs, and those that run gtrun by the clock."""
+
+
+@app.command()
+def install(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,  # noqa: FBT002
+) -> None:
+    """Have runs that a crash left open closed out at boot. What is there already is left as it is."""
+    for line in install_units(context.obj.caller(), rehearse=dry_run):
+        tell(line)
+
+
+@app.command()
+def uninstall(context: typer.Context) -> None:
+    """Take out what `install` has put in."""
+    for line in uninstall_units(context.obj.caller()):
+        tell(line)
 
 
 @app.command()

@@ -54,14 +54,15 @@ from gtrun.reach.operations.starting import (
     wait_until_free,
 )
 from gtrun.reach.operations.stashes import Stashes, stashes_of
+from gtrun.reach.operations.unit_files import UnitFiles, disable, enable, reload
 from gtrun.reach.operations.verifying import ToVerify, VerifiedUnit, verify
 
 BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
     operation.__name__: operation
     for operation in (
-        await_end, await_start, discard, does_linger, end_idle, examine, list_units, live_runs, observe_ending, prepare,
-        printed, printed_since, await_print, read_quota, reconcile, run_of, runs_by_token, runs_of, set_quota, start,
-        stashes_of, stop, verify, wait_until_free,
+        await_end, await_start, disable, discard, does_linger, enable, end_idle, examine, list_units, live_runs,
+        observe_ending, prepare, printed, printed_since, await_print, read_quota, reconcile, reload, run_of,
+        runs_by_token, runs_of, set_quota, start, stashes_of, stop, verify, wait_until_free,
     )
 }  # fmt: skip
 """What a parent may ask for."""
@@ -95,14 +96,17 @@ __all__ = [
     "ToStop",
     "ToVerify",
     "Tokens",
+    "UnitFiles",
     "VerifiedUnit",
     "Watch",
     "await_end",
     "await_print",
     "await_start",
     "by_token",
+    "disable",
     "discard",
     "does_linger",
+    "enable",
     "end_idle",
     "examine",
     "list_units",
@@ -114,6 +118,7 @@ __all__ = [
     "printed_since",
     "read_quota",
     "reconcile",
+    "reload",
     "run_of",
     "runs_by_token",
     "runs_of",

@@ -10,13 +10,14 @@ from gtrun.account import Account
 from gtrun.board import reference
 from gtrun.board.local import LocalBoard
 from gtrun.errors import GtrunError, NoManager, StateError
-from gtrun.model import BoardRef, Ending, Result, Run
+from gtrun.model import BoardRef, Run
 from gtrun.names import RunId, Token, UnitName
+from gtrun.reach.operations.lost import end_lost
 from gtrun.reach.operations.session import OfRun, Session, by_token
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.darkening import note_quota
-from gtrun.state.record import Ended, FoundIdle, Record, StopAsked
+from gtrun.state.record import FoundIdle, Record, StopAsked
 from gtrun.systemd import units
 from gtrun.systemd.bus import BusError
 from gtrun.systemd.units import Observed
@@ -121,7 +122,7 @@ class Reconciled(msgspec.Struct, frozen=True):
 
 
 def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
-    """Close out runs whose unit is gone without a close-out, then post what is owed.
+    """Close out runs whose unit is gone without a close-out, forget those that never began, then post what is owed.
 
     A run is lost only if the manager answers and nothing of that run occupies its unit's name: while the manager does
     not answer, nothing is decided. Without a manager at all there is no unit either; but its bus may be gone and the
@@ -140,8 +141,10 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
                 run = record.run
                 if run.ending is not None or _has_unit(session, run):
                     continue
-                reason = "its unit is gone and no close-out was run" if run.begun_at else "it was never executed"
-                record.append(Ended(Ending(result=Result.LOST, reason=reason), time.time()))
+                if run.run is None:
+                    record.discard()  # whoever prepared it died before the start, so there never was such a run
+                    continue
+                end_lost(session, record)
                 lost.append(record.run)
         except (FileNotFoundError, records.CorruptRecord):
             continue  # closed meanwhile, or left to `flush`, which sets it aside
