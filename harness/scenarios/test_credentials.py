@@ -220,9 +220,9 @@ MUTANTS = [
         [
             Edit(
                 "systemd/transient.py",
-                "    if folder is not None:",
-                '    wanted.append(("Environment", "as", ["GH_TOKEN=" + open(files[0][1].path).read().strip()]))\n'
-                "    if folder is not None:",
+                '("LoadCredentialEncrypted", True))\n    return [',
+                '("LoadCredentialEncrypted", True))\n'
+                '    return [("Environment", "as", ["GH_TOKEN=" + open(files[0][1].path).read().strip()])] + [',
             )
         ],
         only_the_program_has_them,
@@ -231,7 +231,13 @@ MUTANTS = [
     ),
     Mutant(
         "what a command says is let through",
-        [Edit("process.py", "stderr=subprocess.DEVNULL, start_new_session=True", "start_new_session=True")],
+        [
+            Edit(
+                "process.py",
+                "stderr=subprocess.DEVNULL, start_new_session=True,\n    )",
+                "start_new_session=True,\n    )",
+            )
+        ],
         only_the_program_has_them,
         r"while the runner works: \['the journal'\]",
         setup=SETUP,

@@ -151,7 +151,7 @@ def test_logs_of_one_run_of_several(box: Box) -> None:
         "gtrun: there is no run 'nope' of issue 1"
     )
     assert scene.gtrun("logs", "--agent", "nobody", issue, check=2).err.startswith("gtrun: there is no agent 'nobody'")
-    assert scene.sh(f"set -o pipefail; gtrun show {issue} | head -1").out == "issue 1: Mend the roof (open)\n"
+    assert scene.sh(f"set -o pipefail; gtrun show {issue} | head -1").out == "issue 1: Mend the roof (open, ready)\n"
     assert scene.sh(f"set -o pipefail; gtrun show {issue} | true").err == ""
 
 
@@ -234,7 +234,7 @@ def test_a_manager_that_does_not_answer(box: Box) -> None:
 
 
 KEYS = {
-    "dispatch": "started unit agent issue run not_in_force result exit_code signal",
+    "dispatch": "started unit agent issue run not_in_force drop_ins is_preparing result exit_code signal",
     "ps": "runs unreachable",
     "live": "runs unreachable",
     "show": "issue title is_open board_problem attempts runs damaged unreachable",
@@ -245,7 +245,8 @@ KEYS = {
     "reconcile": "lost resolved posted owing problems",
 }
 INNER_KEYS = {
-    ("ps", "runs"): "agent account rig unit active sub main_pid run issue title begun_at started_by_gtrun not_in_force",
+    ("ps", "runs"): "agent account rig unit active sub main_pid run issue title begun_at started_by_gtrun not_in_force"
+    " drop_ins",
     ("show", "attempts"): "at by agent unit outcome code reason run lock_waited lock_held verdicts",
     ("show", "runs"): "agent unit run begun_at ended_at ending markers_owed markers_posted",
     ("stop", "stopped"): "agent unit run result",
