@@ -237,7 +237,7 @@ KEYS = {
     "dispatch": "started unit agent issue run not_in_force drop_ins is_preparing result exit_code signal",
     "ps": "runs unreachable",
     "live": "runs unreachable",
-    "show": "issue title is_open board_problem attempts runs damaged unreachable",
+    "show": "issue title is_open standing board_problem pull_requests attempts runs stashes damaged unreachable",
     "logs": "run agent issue lines suppressed",
     "stop": "stopped failed",
     "doctor": "findings",
@@ -248,7 +248,7 @@ INNER_KEYS = {
     ("ps", "runs"): "agent account rig unit active sub main_pid run issue title begun_at started_by_gtrun not_in_force"
     " drop_ins",
     ("show", "attempts"): "at by agent unit outcome code reason run lock_waited lock_held verdicts",
-    ("show", "runs"): "agent unit run begun_at ended_at ending markers_owed markers_posted",
+    ("show", "runs"): "agent unit run commit begun_at ended_at ending markers_owed markers_posted",
     ("stop", "stopped"): "agent unit run result",
     ("doctor", "findings"): "subject what is_fine mend",
 }
