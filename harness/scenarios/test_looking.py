@@ -241,7 +241,7 @@ KEYS = {
     "logs": "run agent issue lines suppressed",
     "stop": "stopped failed",
     "doctor": "findings",
-    "info": "version systemd python",
+    "info": "version commit release systemd python",
     "reconcile": "lost resolved posted owing problems",
 }
 INNER_KEYS = {
