@@ -144,11 +144,12 @@ def issue_is_gone(box: Box) -> None:
     """With close-outs that are killed. What nobody can read any more is dropped, and said once."""
     scene = Scene(box)
     scene.runs_shell("exit 0")
+    scene.sh(f"cp -p {board_of(scene)} ~/backup.db")
     issue = scene.issue()
     scene.gtrun("dispatch", "me", issue)
     scene.idle()
-    scene.sh(f"rm {board_of(scene)}*")  # somebody begins a new board
-    scene.issue()
+    # the board is what it was before this issue, as from a backup
+    scene.sh(f"rm {board_of(scene)}*; cp -p ~/backup.db {board_of(scene)}")
     said = scene.gtrun("reconcile", check=1).err
     assert f"is dropped: there is no issue {issue} on the board {board_of(scene)}" in said, said
     assert scene.gtrun("reconcile").out == "nothing is owed any more\n"
