@@ -1,11 +1,13 @@
 """Making true again what a crash left open: runs without a close-out, markers owed, attempts without an outcome."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from gtrun import alive
 from gtrun.account import Account
 from gtrun.config import Fleet
+from gtrun.delivery import deliver
 from gtrun.exits import Exit
 from gtrun.model import Run
 from gtrun.reach import operations as at_agent
@@ -27,7 +29,7 @@ class Report:
 
 
 def reconcile(fleet: Fleet, caller: Account) -> Report:
-    """Reconcile every agent on this box, and the ledger. Safe at any time, also twice at once. Raises StateError."""
+    """Reconcile every agent, and the ledger. Safe at any time, also twice at once. Raises StateError."""
     agents = list(fleet.agents.values())
     answers = survey(agents, fleet, caller, at_agent.reconcile, at_agent.ToReconcile(_WAIT - 5), seconds=_WAIT)
     lost, problems, posted, owing = [], [], 0, 0
@@ -40,7 +42,17 @@ def reconcile(fleet: Fleet, caller: Account) -> Report:
         posted += answer.value.posted
         owing += answer.value.owing
     reachable = {answer.agent.name for answer in answers if answer.value is not None}
-    return Report(lost, _decide(fleet, caller, reachable.__contains__), posted, owing, problems)
+    resolved = _decide(fleet, caller, reachable.__contains__)
+    needy = {one.agent.name: one.value for one in answers if one.value and one.value.unavailable and one.value.owing}
+    deliveries = deliver(fleet, caller, map(fleet.agent, needy), deadline=time.monotonic() + _WAIT)
+    for name, delivery in deliveries.items():
+        posted += delivery.posted
+        owing -= delivery.settled
+        if delivery.settled == needy[name].owing:
+            solved = {f"{name}: {problem}" for problem in needy[name].unavailable}
+            problems = [problem for problem in problems if problem not in solved]
+        problems += [f"{name}: {problem}" for problem in delivery.problems]
+    return Report(lost, resolved, posted, owing, list(dict.fromkeys(problems)))
 
 
 def _decide(fleet: Fleet, caller: Account, is_reachable: Callable[[str], bool]) -> list[Attempt]:

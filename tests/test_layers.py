@@ -27,8 +27,8 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     "parts": ("program", "credentials", "clones", "reach", "guards"),
     # what people ask for; each module is one verb, or what several of them share
     "verbs": (
-        "request", "asked", "start", "dispatch", "forward", "runner", "survey", "looking", "reconcile", "doctor",
-        "unit_files", "verified",
+        "request", "asked", "start", "dispatch", "forward", "runner", "survey", "looking", "delivery", "reconcile",
+        "doctor", "unit_files", "verified",
     ),
     # parse, call, print
     "command line": ("cli", "__main__"),

@@ -20,7 +20,7 @@ def open_board(ref: BoardRef, *, wait: float) -> LocalBoard:
         if ref.identity and board.identity != ref.identity:
             raise BoardUnavailable(
                 f"the board {ref.path} here is another one than that from which the work was dispatched",
-                hint="nothing was written to it, and what is owed to the other one stays owed",
+                hint="nothing was written to it; `gtrun reconcile` at the claim host posts what is owed to the other",
             )
     except BaseException:
         board.close()

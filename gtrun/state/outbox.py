@@ -40,30 +40,45 @@ def post_owed(record: Record, open_board: OpenBoard) -> list[str]:
     `posted` fact costs nothing but asking again. Returns what is not owed any more and was not posted: its issue is
     gone, so nobody would ever read it.
     """
-    missing = [Kind(kind) for kind in record.run.owed if kind not in record.run.posted]
-    if not missing:
+    kinds = missing(record.run)
+    if not kinds:
         return []
     dropped = []
     with open_board(record.run.resolved.board_ref) as board:
-        for kind in missing:
+        for kind in kinds:
             try:
-                _post(record, kind, board)
+                if kind is Kind.FINISHED and wants_pulls(record.run):
+                    record.append(pulls_of(board, record.run.resolved.issue.key))
+                post(board, record.run, kind)
+                record.append(Posted(kind))
             except NoSuchIssue as error:
                 record.append(Dropped(kind, error.message))
-                dropped.append(f"the {kind} marker of run {record.run.run} is dropped: {error.message}")
+                dropped.append(told_dropped(record.run, kind, error))
     return dropped
 
 
-def _post(record: Record, kind: Kind, board: Board) -> None:
-    key = record.run.resolved.issue.key
-    if kind is Kind.FINISHED and record.run.pulls is None and not record.run.pulls_problem:
-        record.append(_pulls(board, key))
-    body = marker_body(record.run, kind)
-    board.post(key, author=record.run.resolved.agent, body=body, marker=f"{kind}:{record.run.run}")
-    record.append(Posted(kind))
+def told_dropped(run: Run, kind: Kind, error: NoSuchIssue) -> str:
+    """That a marker is not owed any more, in one line."""
+    return f"the {kind} marker of run {run.run} is dropped: {error.message}"
 
 
-def _pulls(board: Board, key: IssueKey) -> PullsSeen:
+def missing(run: Run) -> list[Kind]:
+    """The markers that a run owes and has not posted, in order."""
+    return [kind for kind in Kind if kind in run.owed and kind not in run.posted]
+
+
+def wants_pulls(run: Run) -> bool:
+    """Whether the board has to be asked for pull requests before the finished marker, which is missing, is posted."""
+    return Kind.FINISHED in missing(run) and run.pulls is None and not run.pulls_problem
+
+
+def post(board: Board, run: Run, kind: Kind) -> None:
+    """Post one marker, which the board takes once. Raises BoardUnavailable, NoSuchIssue."""
+    body = marker_body(run, kind)
+    board.post(run.resolved.issue.key, author=run.resolved.agent, body=body, marker=f"{kind}:{run.run}")
+
+
+def pulls_of(board: Board, key: IssueKey) -> PullsSeen:
     """What the board says of the issue's pull requests. That it does not say keeps no marker back."""
     try:
         pulls = board.pull_requests(key)

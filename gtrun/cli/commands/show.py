@@ -129,6 +129,8 @@ def _page(key: str, told: History) -> None:
         table(heads, map(_aside, told.stashes))
     if told.issue and not told.attempts and not told.runs:
         say("it has never been dispatched from here")
+    if any(set(one.run.owed) - set(one.run.posted) for one in told.runs):
+        say("what is owed is posted by: gtrun reconcile")
     for path in told.damaged:
         say(f"the run record {path} is damaged")
     for one in told.unreachable:

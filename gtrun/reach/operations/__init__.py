@@ -3,6 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+from gtrun.reach.operations.delivery import (
+    PAGE,
+    Delivered,
+    ToDeliver,
+    ToNote,
+    Undelivered,
+    note_delivered,
+    undelivered,
+)
 from gtrun.reach.operations.ending import (
     Reconciled,
     ToEndIdle,
@@ -61,15 +70,17 @@ BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
     operation.__name__: operation
     for operation in (
         await_end, await_start, disable, discard, does_linger, enable, end_idle, examine, list_units, live_runs,
-        observe_ending, prepare, printed, printed_since, await_print, read_quota, reconcile, reload, run_of,
-        runs_by_token, runs_of, set_quota, start, stashes_of, stop, verify, wait_until_free,
+        note_delivered, observe_ending, prepare, printed, printed_since, await_print, read_quota, reconcile, reload,
+        run_of, runs_by_token, runs_of, set_quota, start, stashes_of, stop, undelivered, verify, wait_until_free,
     )
 }  # fmt: skip
 """What a parent may ask for."""
 
 __all__ = [
     "BY_NAME",
+    "PAGE",
     "ByToken",
+    "Delivered",
     "Found",
     "Job",
     "Launched",
@@ -86,8 +97,10 @@ __all__ = [
     "Session",
     "StartReply",
     "Stashes",
+    "ToDeliver",
     "ToEndIdle",
     "ToExamine",
+    "ToNote",
     "ToPrepare",
     "ToRead",
     "ToReconcile",
@@ -96,6 +109,7 @@ __all__ = [
     "ToStop",
     "ToVerify",
     "Tokens",
+    "Undelivered",
     "UnitFiles",
     "VerifiedUnit",
     "Watch",
@@ -111,6 +125,7 @@ __all__ = [
     "examine",
     "list_units",
     "live_runs",
+    "note_delivered",
     "observe_ending",
     "open_board",
     "prepare",
@@ -126,6 +141,7 @@ __all__ = [
     "start",
     "stashes_of",
     "stop",
+    "undelivered",
     "verify",
     "wait_until_free",
 ]

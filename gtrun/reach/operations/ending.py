@@ -9,7 +9,7 @@ import msgspec
 from gtrun.account import Account
 from gtrun.board import reference
 from gtrun.board.local import LocalBoard
-from gtrun.errors import GtrunError, NoManager, StateError
+from gtrun.errors import BoardUnavailable, GtrunError, NoManager, StateError
 from gtrun.model import BoardRef, Run
 from gtrun.names import RunId, Token, UnitName
 from gtrun.reach.operations.lost import end_lost
@@ -113,12 +113,16 @@ class ToReconcile(msgspec.Struct, frozen=True):
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """The runs that turned out to be lost, what is in the way, how many markers were posted and are still owed."""
+    """The runs that turned out to be lost, what is in the way, how many markers were posted and are still owed.
+
+    `unavailable` are those problems that are a board which cannot be opened from here.
+    """
 
     lost: list[Run]
     problems: list[str]
     posted: int
     owing: int
+    unavailable: list[str] = []
 
 
 def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
@@ -152,11 +156,20 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
             problems.append(error.message)
     problems += _quotas_noted(session.account.state)
     before = _owed(session.account.state)
-    problems += outbox.flush(session.account.state, open_board, deadline=deadline)
+    unavailable: list[str] = []
+
+    def opened(ref: BoardRef) -> LocalBoard:
+        try:
+            return open_board(ref)
+        except BoardUnavailable as error:
+            unavailable.append(error.message)
+            raise
+
+    problems += outbox.flush(session.account.state, opened, deadline=deadline)
     problems = list(dict.fromkeys(problems))  # what cannot be opened was met twice
     owing = _owed(session.account.state)
     _prune_worktrees(session.account, deadline)
-    return Reconciled(lost, problems, max(0, before - owing), owing)
+    return Reconciled(lost, problems, max(0, before - owing), owing, unavailable)
 
 
 def _quotas_noted(state: str) -> list[str]:
@@ -197,7 +210,7 @@ def _owed(state: str) -> int:
     for path in records.open_records(state):
         with contextlib.suppress(StateError, FileNotFoundError):
             run = records.read(path)
-            count += len(set(run.owed) - set(run.posted))
+            count += len(outbox.missing(run))
     return count
 
 

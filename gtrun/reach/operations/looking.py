@@ -256,10 +256,8 @@ def _board(ref: BoardRef) -> Found:
         with open_board(ref, wait=_BOARD_WAIT):
             writable = os.access(ref.path, os.W_OK)
     except BoardUnavailable as error:
-        what = f"{error.message}: what its runs have to say stays owed"
-        mend = (
-            f"on the board's box let the account reach and write {ref.path}; a local board is for agents of its own box"
-        )
+        what = f"{error.message}: what its runs have to say waits for `gtrun reconcile`"
+        mend = f"on the board's box let the account reach and write {ref.path}; on another, reconcile by a timer"
         return Found(what, is_fine=False, mend=mend)
     mend = "" if writable else f"put the account into the group of {ref.path}, then restart its manager"
     return Found(f"it can {'write' if writable else 'only read'} the board", writable, mend)
