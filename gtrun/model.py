@@ -141,7 +141,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     `attempt` counts the issue's runs from 1, and `previous` tells how the one before this ended.
     `board` is an absolute path: `board_ref` tells which board is meant by it. `time_limit`, `idle_limit` and
     `stop_timeout` are in seconds; `path` and `clones` hold absolute folders; `worktree` is "clone" or "fresh";
-    `stash_max` is in bytes.
+    `branch` is a branch of their remotes, empty for the default one; `stash_max` is in bytes.
     `credential_environment` says which variable of the agent program gets which credential.
     A newer release than the dispatcher's may read it: a field that is added needs a default.
     """
@@ -178,6 +178,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     update: bool = True
     clones: tuple[str, ...] = ()
     worktree: str = "clone"
+    branch: str = ""
     stash_max: int = 512 << 20
     board_identity: str = ""
     board_machine: str = ""

@@ -99,5 +99,6 @@ def resolved(
         previous=before.text,
         clones=profile.clones,
         worktree=profile.worktree,
+        branch=profile.branch,
         stash_max=profile.stash_max,
     )

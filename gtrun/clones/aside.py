@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gtrun.clones.clone import Clone, Seen
+from gtrun.clones.clone import Clone, Seen, Start
 from gtrun.clones.status import Change, Entry, Untouchable, parse_entries, quoted
 from gtrun.git import CHECKOUT, GitFailed
 from gtrun.measures import human_bytes
@@ -130,11 +130,37 @@ def clear(clone: Clone, work: Work) -> None:
                 folder = os.path.dirname(folder)  # noqa: PTH120
 
 
-def reset(clone: Clone, commit: str) -> None:
-    """Bring the clone, and the branch that it is on, to a commit. Raises GitFailed."""
-    clone.writing.run("reset", "--hard", "--quiet", commit, deadline=CHECKOUT)
-    if clone.git.run("rev-parse", "HEAD").decode().strip() != commit:
-        raise GitFailed("git reset did not do what it said")
+def keep_branch(clone: Clone, start: Start, ref: str) -> int:
+    """Keep what the local branch has and the remote has not under a ref of its own; gives the number of its commits.
+
+    Raises Untouchable, GitFailed.
+    """
+    count = 0
+    if start.tip not in {"", start.commit}:
+        count = int(clone.git.run("rev-list", "--count", start.tip, "--not", "--remotes"))
+    if count:
+        clone.git.run("update-ref", ref, start.tip, "")
+        clone.git.run("rev-list", "--quiet", "--objects", ref, "--not", "--remotes")
+        if clone.git.run("rev-parse", ref).decode().strip() != start.tip:
+            raise Untouchable("what was kept of it is not what is there")
+    return count
+
+
+def move_branch(clone: Clone, start: Start) -> None:
+    """Bring the local branch, which the clone is not on, to the commit, unless it has moved. Raises GitFailed."""
+    reason = ("-m", f"gtrun: reset to {start.name}")
+    clone.git.run("update-ref", *reason, f"refs/heads/{start.branch}", start.commit, start.tip)
+    if not clone.value(f"branch.{start.branch}.merge"):
+        clone.git.run("branch", "--quiet", f"--set-upstream-to={start.ref}", start.branch)
+
+
+def check_out(clone: Clone, start: Start) -> None:
+    """Bring the clone to the commit, on its branch. Raises GitFailed."""
+    on = ("--no-track", "-B", start.branch) if start.branch else ("--detach",)
+    clone.writing.run("checkout", "--force", "--quiet", *on, start.commit, "--", deadline=CHECKOUT)
+    head = clone.git.run("rev-parse", "HEAD").decode().strip()
+    if (head, clone.branch()) != (start.commit, start.branch):
+        raise GitFailed("git checkout did not do what it said")
 
 
 def check_overwritten(clone: Clone, work: Work, commit: str) -> None:

@@ -32,7 +32,7 @@ _STATUS = (
 )  # fmt: skip
 _LISTING = ("ls-files", "-v", "-s", "-z")
 _REMOTE = re.compile(r"remote\..+\.url", re.DOTALL)
-_REF = "%(refname)%00%(objectname)%00%(upstream)%00%(symref)"
+_REF = "%(refname)%00%(objectname)%00%(upstream)%00%(symref)%00%(worktreepath)"
 _SSH = "ssh -oBatchMode=yes -oConnectTimeout=10"
 
 
@@ -41,15 +41,23 @@ class NotAClone(LaunchFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
-    """What a run starts from: a commit, and the remote-tracking branch that has it, to be shown: `origin/main`.
+class Start:
+    """What a run starts from: a commit, and the remote-tracking branch that has it (`refs/remotes/origin/main`).
 
-    `is_default` is also true if the remote's default branch is not known here.
+    `branch` is the local branch that goes with it, empty if HEAD is to be detached, and `tip` the commit of that, empty
+    if it is not there. `why` says what is not as usual, as a clause about the clone.
     """
 
     commit: str
-    name: str
-    is_default: bool
+    ref: str
+    branch: str
+    tip: str
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        """The remote-tracking branch as it is shown: `origin/main`."""
+        return plain(self.ref.removeprefix("refs/remotes/"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +120,13 @@ class Clone:
         return ""
 
     def remote(self, branch: str) -> str:
-        """The remote that a branch follows, else `origin`, else the only one. Raises Untouchable if there is none."""
+        """`checkout.defaultRemote`, else `origin`, else the only one, else the one that the branch follows.
+
+        A run that leaves the clone on a branch of another remote decides nothing. Raises Untouchable if there is none.
+        """
         known = [key.removeprefix("remote.").removesuffix(".url") for key in self.config if _REMOTE.fullmatch(key)]
-        wanted = [self.value(f"branch.{branch}.remote"), "origin", *(known if len(known) == 1 else ())]
+        only = known if len(known) == 1 else [self.value(f"branch.{branch}.remote")]
+        wanted = [self.value("checkout.defaultremote"), "origin", *only]
         name: str | None = next((each for each in wanted if each in known), None)
         if name is None:
             raise Untouchable("it has no remote")
@@ -124,34 +136,63 @@ class Clone:
                 raise Untouchable("a fetch would overwrite its branches")
         return name
 
-    def fetch(self, remote: str) -> None:
-        """Ask the remote for what is new. Raises GitFailed, also at the deadline."""
+    def fetch(self, remote: str, wanted: str) -> str | None:
+        """Ask the remote for what is new; gives its default branch, empty if it has none, None if it does not say.
+
+        Raises GitFailed, also at the deadline, and Untouchable if it has no branch `wanted`, which may be empty.
+        """
         git = self.git if self.value("core.sshcommand") else self.git.given(GIT_SSH_COMMAND=_SSH)
+        refs = ("HEAD", *((f"refs/heads/{wanted}",) if wanted else ()))
+        told = os.fsdecode(git.run("ls-remote", "--symref", "--", remote, *refs, deadline=FETCH))
+        default: str | None = ""
+        found = set()
+        for line in told.split("\n"):
+            what, _, ref = line.partition("\t")
+            found.add(ref)
+            if ref == "HEAD":
+                default = what.removeprefix("ref: refs/heads/") if what.startswith("ref: ") else default or None
+        if wanted and refs[1] not in found:
+            raise Untouchable(f"its remote has no branch {plain(wanted)}")
         git.run("fetch", "--quiet", "--no-recurse-submodules", "--", remote, deadline=FETCH)
+        return default
 
     def fetched_at(self) -> float | None:
-        """When a fetch last ended, in seconds since the epoch; None if that is not known."""
+        """When a fetch last ended, in seconds since the epoch; None if that is not known: one that fails empties it."""
         with contextlib.suppress(OSError):
-            return Path(self.git_folder, "FETCH_HEAD").stat().st_mtime
+            info = Path(self.git_folder, "FETCH_HEAD").stat()
+            return info.st_mtime if info.st_size else None
         return None
 
-    def upstreams(self, branch: str, remote: str) -> tuple[Upstream | None, Upstream | None]:
-        """What the branch that it is on follows, and the remote's default branch, each None if there is none known.
+    def start(self, remote: str, default: str | None, wanted: str) -> Start | None:
+        """What a run starts from: the branch `wanted` of the remote, else its default branch, which is remembered.
 
-        A detached HEAD follows the default branch. Raises GitFailed.
+        `default` is as `fetch` gave it. If it is not known here, that is the branch which the clone is on, if it
+        follows one of the remote's; None if it does not. Raises GitFailed, Untouchable if there is no branch `wanted`.
         """
         place = f"refs/remotes/{remote}"
-        told = os.fsdecode(self.git.run("for-each-ref", f"--format={_REF}", f"refs/heads/{branch}", place))
-        refs = {line.partition("\0")[0]: line.split("\0")[1:] for line in told.splitlines()}
-        default = refs.get(f"{place}/HEAD", ["", "", ""])[2]
-        followed = refs.get(f"refs/heads/{branch}", ["", "", ""])[1] if branch else default
-
-        def upstream(ref: str) -> Upstream | None:
+        told = os.fsdecode(self.git.run("for-each-ref", f"--format={_REF}", "refs/heads", place))
+        refs = {line.partition("\0")[0]: line.split("\0")[1:] for line in told.split("\n") if line}
+        _, _, remembered, _ = refs.pop(f"{place}/HEAD", ("", "", "", ""))
+        if default and f"{place}/{default}" in refs and remembered != f"{place}/{default}":
+            self.git.run("symbolic-ref", "-m", "gtrun: as the remote says", f"{place}/HEAD", f"{place}/{default}")
+        branch = wanted or (remembered.removeprefix(f"{place}/") if default is None else default)
+        ref, why = f"{place}/{branch}", ""
+        if wanted and ref not in refs:
+            raise Untouchable(f"there is no branch {plain(wanted)} in what was fetched of its remote")
+        if ref not in refs:
+            why = "no default branch of the remote is known"
+            if branch:
+                why = f"the remote's default branch {plain(branch)} is not fetched"
+            branch = self.branch()
+            ref = refs[f"refs/heads/{branch}"][1] if f"refs/heads/{branch}" in refs else ""
             if ref not in refs or not ref.startswith(f"{place}/"):
                 return None
-            return Upstream(refs[ref][0], plain(ref.removeprefix("refs/remotes/")), default in {"", ref})
-
-        return upstream(followed), upstream(default)
+            why = f"it stays on its branch {plain(branch)}, since {why}"
+        tip, _, _, used_in = refs.get(f"refs/heads/{branch}", ("", "", "", ""))
+        if used_in and os.path.realpath(used_in) != self.folder:
+            why = f"it is on no branch, since {plain(branch)} is checked out in {plain(used_in)}"
+            branch = tip = ""
+        return Start(refs[ref][0], ref, branch, tip, why)
 
 
 def open_clone(path: str, git: Git) -> Clone:

@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from gtrun.clones import aside, stashes, worktrees
-from gtrun.clones.aside import Work
-from gtrun.clones.clone import Clone, Upstream, open_clone
+from gtrun.clones.clone import Clone, Start, open_clone
 from gtrun.clones.status import Untouchable
 from gtrun.errors import GtrunError, LaunchFailed, StateError
 from gtrun.git import Git, GitFailed
@@ -22,7 +21,7 @@ from gtrun.names import RunId
 from gtrun.state import record as records
 from gtrun.text import plain
 
-_UNKNOWN = "what its remote's default branch is is not known here"
+_UNKNOWN = "no default branch of its remote is known"
 _PRUNING = 1.0  # seconds that a run has for the worktrees of others
 
 
@@ -55,36 +54,33 @@ class Sync:
         """Sync one clone; gives the folder to work in."""
         try:
             clone = open_clone(path, self.git)
-            branch = clone.branch()
-            remote = clone.remote(branch)
-            self._fetch(clone, remote)
-            upstream, default = clone.upstreams(branch, remote)
-            start = upstream or default
+            remote = clone.remote(clone.branch())
+            start = clone.start(remote, self._fetch(clone, remote), self.run.branch)
         except (Untouchable, GitFailed) as error:
             raise LaunchFailed(f"the clone {path} cannot be used: {error.message}") from error
         if self.run.worktree == "fresh":
             return self._fresh(number, clone, start, "")
         try:
-            if upstream is None:
-                raise Untouchable(f"its branch {plain(branch)} follows none of the remote's" if branch else _UNKNOWN)
+            if start is None:
+                raise Untouchable(_UNKNOWN)
             with clone.locked():
                 self._refuse_used(clone)
-                self._bring(number, clone, upstream)
+                self._bring(number, clone, start)
         except (Untouchable, GitFailed, StateError) as error:
             return self._fresh(number, clone, start, error.message)
-        if not upstream.is_default:
-            self.note(
-                f"the clone {path} is on the branch {plain(branch)}, and {upstream.name} is not the remote's default"
-            )
+        if start.why:
+            self.note(f"the clone {path} is at {start.name}: {start.why}")
         return path
 
-    def _fetch(self, clone: Clone, remote: str) -> None:
+    def _fetch(self, clone: Clone, remote: str) -> str | None:
+        """Fetch; gives the remote's default branch, as `Clone.fetch` does."""
+        at = clone.fetched_at()
         try:
-            clone.fetch(remote)
+            return clone.fetch(remote, self.run.branch)
         except GitFailed as error:
-            at = clone.fetched_at()
-            ago = f"{human_seconds(max(0.0, time.time() - at))} ago" if at else "when it was cloned"
-            self.note(f"the remote of the clone {clone.folder} was not reached ({error.message}): as fetched {ago}")
+            then = f"as fetched {human_seconds(max(0.0, time.time() - at))} ago" if at else "as of the last fetch"
+            self.note(f"the remote of the clone {clone.folder} was not reached ({error.message}): {then}")
+        return None
 
     def _refuse_used(self, clone: Clone) -> None:
         """Raises Untouchable if another live run of this account works in it."""
@@ -94,36 +90,53 @@ class Sync:
                 if other.resolved.token != self.run.token and works_in(other, clone.folder) and _is_live(other):
                     raise Untouchable(f"{other.resolved.unit} works in it")
 
-    def _bring(self, number: int, clone: Clone, upstream: Upstream) -> None:
+    def _bring(self, number: int, clone: Clone, start: Start) -> None:
         """Set aside what is in a clone, then bring it to the commit. Raises Untouchable, GitFailed, StateError."""
-        work = aside.find_work(clone, most=self.run.stash_max, pushed=upstream.commit)
-        if not work.is_uncommitted and work.seen.status.head == upstream.commit:
+        work = aside.find_work(clone, most=self.run.stash_max, pushed=start.commit)
+        status = work.seen.status
+        if not work.is_uncommitted and (status.head, status.branch) == (start.commit, start.branch):
             return
-        aside.check_overwritten(clone, work, upstream.commit)
+        aside.check_overwritten(clone, work, start.commit)
         if work.is_uncommitted or work.commits:
-            self._set_aside(number, clone, work)
+            ref = self._ref(number)
+            commit = aside.set_aside(clone, work, ref, self.run_id)
+            there = f" on {plain(status.branch)}" if status.branch not in {"", start.branch} else ""
+            how = ("stash", "branch") if work.is_uncommitted else ("checkout", "-b")
+            self._record(f"{number}", clone, commit, work.described() + there, how)
+        if start.branch not in {"", status.branch}:
+            self._move_branch(number, clone, start)
         if work.is_uncommitted:
             aside.clear(clone, work)
         try:
-            aside.reset(clone, upstream.commit)
+            aside.check_out(clone, start)
         except GitFailed as error:
             raise Untouchable(f"it could not be reset: {error.message}") from error
 
-    def _set_aside(self, number: int, clone: Clone, work: Work) -> None:
-        ref = f"refs/gtrun/{self.run_id}/{number}"
-        commit = aside.set_aside(clone, work, ref, self.run_id)
-        how = ("stash", "branch") if work.is_uncommitted else ("checkout", "-b")
-        command = ("git", "-C", clone.folder, *how, f"gtrun-{self.run_id[:12]}-{number}", ref)
-        found = stashes.of_run(self.run, self.run_id, clone.folder, time.time(), work.described(), command)
-        stashes.write(self.state, f"{self.run_id}.{number}", msgspec.structs.replace(found, ref=ref, commit=commit))
-        what = f"set aside from the clone {clone.folder}: {work.described()}"
-        self.note(f"{what}; to bring it back: {shlex.join(command)}")
+    def _move_branch(self, number: int, clone: Clone, start: Start) -> None:
+        """Bring the local branch, which the clone is not on, to the commit; what only it has is set aside."""
+        part = f"{number}-branch"
+        commits = aside.keep_branch(clone, start, self._ref(part))
+        if commits:
+            what = f"{commits} unpushed commit{'s' if commits > 1 else ''} on {plain(start.branch)}"
+            self._record(part, clone, start.tip, what, ("checkout", "-b"))
+        aside.move_branch(clone, start)
 
-    def _fresh(self, number: int, clone: Clone, start: Upstream | None, why: str) -> str:
+    def _ref(self, part: int | str) -> str:
+        return f"refs/gtrun/{self.run_id}/{part}"
+
+    def _record(self, part: str, clone: Clone, commit: str, what: str, how: tuple[str, ...]) -> None:
+        """Write down what was set aside, durably, and tell the reader of the issue. Raises StateError."""
+        ref = self._ref(part)
+        command = ("git", "-C", clone.folder, *how, f"gtrun-{self.run_id[:12]}-{part}", ref)
+        found = stashes.of_run(self.run, self.run_id, clone.folder, time.time(), what, command)
+        stashes.write(self.state, f"{self.run_id}.{part}", msgspec.structs.replace(found, ref=ref, commit=commit))
+        self.note(f"set aside from the clone {clone.folder}: {what}; to bring it back: {shlex.join(command)}")
+
+    def _fresh(self, number: int, clone: Clone, start: Start | None, why: str) -> str:
         """Make a fresh worktree in the clone's place; gives its folder. Raises LaunchFailed."""
         left = f"the clone {clone.folder} is left as it is ({why})" if why else f"the clone {clone.folder} is not used"
         if start is None:
-            raise LaunchFailed(f"{left}, and {_UNKNOWN}", hint="mend it with: git remote set-head origin --auto")
+            raise LaunchFailed(f"{left}, and {_UNKNOWN}", hint='name a branch of the remote: [run] branch = "main"')
         worktrees.prune(self.state, replace(self.git, until=time.monotonic() + _PRUNING))
         folder = Path(self.state, "worktrees", self.run_id, str(number), Path(clone.folder).name)
         command = ("git", "-C", str(folder), "status")

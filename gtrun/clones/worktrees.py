@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gtrun.clones import stashes
 from gtrun.clones.aside import find_work
-from gtrun.clones.clone import Clone, NotAClone, Upstream, open_clone
+from gtrun.clones.clone import Clone, NotAClone, Start, open_clone
 from gtrun.clones.stashes import Stash
 from gtrun.clones.status import Untouchable
 from gtrun.errors import GtrunError, StateError
@@ -24,15 +24,15 @@ from gtrun.state import record as records
 _UNLIMITED = 1 << 62
 
 
-def add(state: str, name: str, clone: Clone, upstream: Upstream, stash: Stash) -> str:
+def add(state: str, name: str, clone: Clone, start: Start, stash: Stash) -> str:
     """Make a fresh worktree, which has a record from before it is there; gives its folder. Raises GtrunError."""
     folder = Path(stash.folder)
     ensure_private_folder(folder.parent)
     path = stashes.write(state, name, stash)
     try:
-        clone.writing.run("worktree", "add", "--detach", "--quiet", str(folder), upstream.commit, deadline=CHECKOUT)
+        clone.writing.run("worktree", "add", "--detach", "--quiet", str(folder), start.commit, deadline=CHECKOUT)
         made = clone.git.at(str(folder)).run("rev-parse", "--verify", "HEAD").decode().strip()
-        if made != upstream.commit:
+        if made != start.commit:
             raise GitFailed("git worktree did not do what it said")
     except GitFailed:
         with contextlib.suppress(GitFailed):

@@ -63,6 +63,7 @@ _RUN = Keys(
         "update": values.switch,
         "clones": values.clones,
         "worktree": values.worktree,
+        "branch": values.branch,
         "stash_max": values.size,
     },
 )

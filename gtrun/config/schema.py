@@ -74,6 +74,7 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     update: bool = True
     clones: tuple[str, ...] = ()
     worktree: str = "clone"
+    branch: str = ""
     stash_max: int = 512 << 20
 
 

@@ -44,6 +44,7 @@ _ACCOUNT = re.compile(r"(?=.{1,32}\Z)[a-z_][a-z0-9_-]*\$?", re.ASCII)
 _HOST = re.compile(r"(?!.*@\Z)[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,252}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,255}", re.ASCII)
+_BRANCH = re.compile(r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)))\w[\w./+#@=,-]{0,199}(?<![/.])")
 _SLICE = re.compile(r"(?=.{7,200}\Z)[A-Za-z0-9_.]+(?:-[A-Za-z0-9_.]+)*\.slice", re.ASCII)
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|mk|fi|tc|c|a)?sh", re.DOTALL)
 
@@ -187,6 +188,13 @@ def worktree(value: object) -> str:
     """Whether a run works in its clones or in worktrees of its own."""
     if value not in {"clone", "fresh"}:
         raise WrongValueError(f"expected 'clone' or 'fresh', found {found(value)}")
+    return str(value)
+
+
+def branch(value: object) -> str:
+    """A branch of a remote (git-check-ref-format(1))."""
+    if not _BRANCH.fullmatch(text(value)) or value == "HEAD":
+        raise WrongValueError(f"expected the name of a branch like 'main', found {found(value)}")
     return str(value)
 
 

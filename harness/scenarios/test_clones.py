@@ -28,7 +28,8 @@ REMOTE = (
 """
 )
 WORK = r"""
-    cd ~/src/app; echo mine > dir/inner; git commit -qam mine; echo staged > staged; git add staged
+    cd ~/src/app; git checkout -q -b issue-0; git push -q -u origin issue-0; echo mine > dir/inner; git commit -qam mine
+    echo staged > staged; git add staged
     echo more >> changed; printf bytes > $'new\nline'; printf more > $'\xff'; ln -s /nowhere link; chmod +x changed
 """
 TELL = "pwd > ~/where; git status --porcelain > ~/saw; git rev-parse HEAD > ~/head; git branch --show-current >> ~/head"
@@ -68,18 +69,20 @@ def started(scene: Scene, issue: str) -> str:
 
 
 def work_is_set_aside_and_comes_back(box: Box) -> None:
-    """The agent finds what the remote has; the marker, `stashes` and `show` tell how to get the rest back."""
+    """An agent has left the clone on its branch. The next finds what the remote has; the marker, `stashes` and `show`
+    tell how to get the rest back.
+    """
     scene = place(box)
     scene.sh(WORK)
     before = scene.sh(STATE).out
     issue = run(scene)
     tip = scene.sh("git -C ~/remote.git rev-parse main").out
-    assert (text(scene, "saw"), text(scene, "head")) == ("", f"{tip}main\n")
+    head = text(scene, "head")
+    assert (text(scene, "saw"), head) == ("", f"{tip}main\n"), f"the program was on {head.split()}"
     assert text(scene, "where") == f"{scene.home}/src/app/dir\n"
     told = scene.asks("stashes")
-    assert [one["what"] for one in told["stashes"]] == ["2 changed files, 3 untracked files and 1 unpushed commit"], (
-        f"stashes are {told}"
-    )
+    what = "2 changed files, 3 untracked files and 1 unpushed commit on issue-0"
+    assert [one["what"] for one in told["stashes"]] == [what], f"stashes are {told}"
     (stash,) = told["stashes"]
     run_id = scene.runs(issue)[0]["run"]
     assert (stash["run"], stash["issue"], stash["agent"], stash["account"]) == (run_id, issue, "me", "alice")
@@ -205,7 +208,7 @@ def test_no_hook_and_no_remote_prints_a_secret(box: Box) -> None:
         git remote set-url origin https://user:{SECRET}@127.0.0.1:1/app.git"""
     )
     issue = run(scene)
-    assert "was not reached (git fetch ended with 128)" in started(scene, issue)
+    assert "was not reached (git ls-remote ended with 128)" in started(scene, issue)
     assert [one["what"] for one in scene.asks("stashes")["stashes"]] == ["1 untracked file"]
     assert not box.path(f"{scene.home}/hooked").exists()
     everything = started(scene, issue) + box.journal("-o", "cat") + scene.gtrun("show", issue).out
@@ -246,9 +249,15 @@ def test_the_habit_of_a_fresh_worktree(box: Box) -> None:
 
 MUTANTS = [
     Mutant(
+        "a run that starts on the branch of the one before",
+        [Edit("clones/clone.py", "        branch = wanted or ", "        branch = self.branch() or ")],
+        work_is_set_aside_and_comes_back,
+        r"the program was on \['[0-9a-f]+', 'issue-0'\]",
+    ),
+    Mutant(
         "a sync without a record",
-        [Edit("clones/sync.py", "        stashes.write(self.state, f\"{self.run_id}.{number}\", msgspec",
-              "        (lambda *_: None)(self.state, f\"{self.run_id}.{number}\", msgspec")],
+        [Edit("clones/sync.py", "        stashes.write(self.state, f\"{self.run_id}.{part}\", msgspec",
+              "        (lambda *_: None)(self.state, f\"{self.run_id}.{part}\", msgspec")],
         work_is_set_aside_and_comes_back,
         r"stashes are \{.*'stashes': \[\]",
     ),

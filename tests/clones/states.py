@@ -50,6 +50,22 @@ ASIDE = {
             printf '#!/bin/sh\ntouch ../ran\nexit 1\n' > .git/hooks/$h; chmod +x .git/hooks/$h
         done
         echo m >> changed""",
+    "on another branch": "git checkout -q -b issue-1; echo m >> changed; git add changed; echo u > untracked",
+    "on another branch, unpushed": "git checkout -q -b issue-1; echo m >> changed; git commit -qam mine",
+    "on another branch, unpushed and uncommitted": """
+        git checkout -q -b issue-1; echo m >> changed; git commit -qam mine
+        git rm -q kept; echo n >> changed; echo u > u""",
+    "on another branch of the remote": """
+        git checkout -q -b issue-1; echo i > i; git add i; git commit -qm i
+        git push -q -u origin issue-1; echo m > i""",
+    "on a branch in no encoding": "git checkout -q -b $'\\xff'; echo m >> changed",
+    "on a branch that follows a local one": "git checkout -q -b mine --track main; echo m >> changed",
+    "on a branch of another remote": """
+        git remote add fork ../remote.git; git fetch -q fork; git checkout -q -b mine --track fork/main
+        echo m > changed""",
+    "a branch that follows what is gone": "git config branch.main.merge refs/heads/gone; echo m >> changed",
+    "without the default branch": "git checkout -q -b mine; git branch -qD main; echo m >> changed",
+    "detached, without the default branch": "git checkout -q --detach; git branch -qD main; echo m >> changed",
     "through a link": "cd ..; mv app real; ln -s real app; cd real; echo m >> changed; echo u > untracked",
 }
 """What can be set aside."""
@@ -81,11 +97,7 @@ UNTOUCHED = {
     "nested worktree": ("git worktree add -q nested -b wt", "another repository or worktree"),
     "assume unchanged": ("echo m >> changed; git update-index --assume-unchanged changed", "told not to look"),
     "skip worktree": ("echo m >> changed; git update-index --skip-worktree changed", "told not to look"),
-    "unborn": ("git checkout -q --orphan empty; git rm -rfq --cached .", "its branch empty follows none"),
-    "no upstream": ("git checkout -q -b mine; echo m > m", "its branch mine follows none of the remote's"),
-    "a branch in no encoding": ("git checkout -q -b $'\\xff'", "its branch \\udcff follows none of the remote's"),
-    "local upstream": ("git checkout -q -b mine --track main", "its branch mine follows none of the remote's"),
-    "upstream gone": ("git config branch.main.merge refs/heads/gone", "follows none of the remote's"),
+    "unborn": ("git checkout -q --orphan empty; git rm -rfq --cached .", "its branch has no commit yet"),
     "too much": ("head -c 2000000 /dev/zero > big", "stash_max is 1.0M"),
     "filter": (
         """git config filter.x.clean 'touch ../ran; cat'; git config filter.x.smudge 'touch ../ran; cat'

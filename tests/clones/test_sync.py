@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -149,15 +150,29 @@ def everything(place: Place) -> tuple[object, ...]:
     )
 
 
+def others(place: Place) -> list[str]:
+    """Every local branch but the remote's default one, with its commit."""
+    listed = place.git(place.clone, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
+    return [line for line in listed.splitlines() if not line.startswith("refs/heads/main ")]
+
+
+def on(place: Place) -> tuple[str, str]:
+    """The branch that the clone is on, and its commit."""
+    return (
+        place.git(place.clone, "branch", "--show-current").strip(),
+        place.git(place.clone, "rev-parse", "HEAD").strip(),
+    )
+
+
 @pytest.mark.parametrize("script", ASIDE.values(), ids=ASIDE)
 def test_what_is_in_it_comes_back_byte_for_byte(place, script):
     place.sh(script)
-    before, branches = everything(place), place.git(place.clone, "for-each-ref", "refs/heads/side")
+    before, branches = everything(place), others(place)
     assert place.sync() == f"{place.clone}/dir"
     assert not (place.root / "ran").exists()
-    assert place.git(place.clone, "rev-parse", "HEAD").strip() == place.tip
+    assert on(place) == ("main", place.tip)
     assert place.git(place.clone, "status", "--porcelain") == ""
-    assert place.git(place.clone, "for-each-ref", "refs/heads/side") == branches
+    assert others(place) == branches
     (stash,) = place.stashes()
     ref = f"refs/gtrun/{RUN}/0"
     assert (stash.ref, stash.run, stash.issue, stash.clone) == (ref, RUN, "1", os.path.realpath(place.clone))
@@ -279,13 +294,116 @@ def test_the_habit_of_a_fresh_worktree_touches_no_clone(place):
     assert place.git(place.clone, "for-each-ref", "refs/gtrun") == ""
 
 
-def test_a_branch_that_is_not_the_default_is_said(place):
-    place.sh("git checkout -q -b side; echo s > s; git add s; git commit -qm s; git push -q -u origin side")
+# Which branch a run starts from
+
+
+def test_a_run_does_not_start_on_the_branch_of_the_one_before(place):
+    """The branch keeps its name and its commits, and one list tells what of them is on no remote."""
+    place.sh("git checkout -q -b issue-1; echo i > i; git add i; git commit -qm i")
+    tip = place.git(place.clone, "rev-parse", "issue-1").strip()
     place.sync()
-    assert place.notes == [
-        f"the clone {place.clone} is on the branch side, and origin/side is not the remote's default"
+    assert on(place) == ("main", place.tip)
+    assert place.git(place.clone, "rev-parse", "issue-1").strip() == tip
+    (stash,) = place.stashes()
+    assert (stash.what, stash.commit) == ("1 unpushed commit on issue-1", tip)
+    assert "1 unpushed commit on issue-1; to bring it back: " in place.notes[0]
+    place.sync(RunId("c" * 32))
+    assert len(place.stashes()) == len(place.notes) == 1
+
+
+def test_a_branch_that_the_remote_has_is_left_in_silence(place):
+    place.sh("git checkout -q -b issue-1; echo i > i; git add i; git commit -qm i; git push -q -u origin issue-1")
+    place.sync()
+    assert (on(place), place.stashes(), place.notes) == (("main", place.tip), [], [])
+
+
+def test_commits_of_the_default_branch_are_set_aside_as_well(place):
+    """The clone is on another branch, so that nothing of them is in its files."""
+    place.sh(
+        """echo m >> kept; git commit -qam mine; git checkout -q -b issue-1 HEAD~
+        echo i > i; git add i; git commit -qm i; echo u > u"""
+    )
+    before, tip = everything(place), place.git(place.clone, "rev-parse", "main").strip()
+    place.sync()
+    assert on(place) == ("main", place.tip)
+    work, branch = place.stashes()
+    assert (work.what, branch.what) == (
+        "1 untracked file and 1 unpushed commit on issue-1",
+        "1 unpushed commit on main",
+    )
+    assert (branch.commit, branch.ref) == (tip, f"refs/gtrun/{RUN}/0-branch")
+    assert [note.partition("; ")[0] for note in place.notes] == [
+        f"set aside from the clone {place.clone}: {stash.what}" for stash in (work, branch)
     ]
-    assert place.stashes() == []
+    subprocess.run(work.command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    assert everything(place) == before
+    place.sh("git add -A; git commit -qm all")
+    subprocess.run(branch.command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    assert on(place) == (f"gtrun-{RUN[:12]}-0-branch", tip)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_default_branch_is_what_the_remote_says_now(place, is_told):
+    """Also in a clone that has never heard of one."""
+    place.sh("git push -q origin main:trunk; git remote set-head origin -d")
+    if is_told:
+        place.git(place.clone, "remote", "set-head", "origin", "main")
+    place.git(place.remote, "symbolic-ref", "HEAD", "refs/heads/trunk")
+    head = place.git(place.clone, "rev-parse", "main").strip()
+    place.sync()
+    assert on(place) == ("trunk", head)
+    assert place.git(place.clone, "rev-parse", "--abbrev-ref", "trunk@{upstream}") == "origin/trunk\n"
+    assert place.git(place.clone, "symbolic-ref", "refs/remotes/origin/HEAD") == "refs/remotes/origin/trunk\n"
+    assert place.notes == []
+
+
+def test_another_branch_by_configuration(place):
+    place.sh("git checkout -q -b develop; echo d > d; git add d; git commit -qm d; git push -q origin develop")
+    head = place.git(place.clone, "rev-parse", "develop").strip()
+    place.sh("git checkout -q main; git branch -qD develop")
+    place.sync(branch="develop")
+    assert (on(place), place.notes) == (("develop", head), [])
+    assert place.git(place.clone, "symbolic-ref", "refs/remotes/origin/HEAD") == "refs/remotes/origin/main\n"
+    folder = Path(place.sync(branch="develop", worktree="fresh")).parent
+    assert place.git(folder, "rev-parse", "HEAD").strip() == head
+
+
+def test_what_a_remote_without_a_default_branch_does(place):
+    place.git(place.remote, "symbolic-ref", "HEAD", "refs/heads/nothing")
+    place.sh("echo u > u")
+    place.sync()
+    assert on(place) == ("main", place.tip)
+    why = "it stays on its branch main, since no default branch of the remote is known"
+    assert place.notes[-1] == f"the clone {place.clone} is at origin/main: {why}"
+
+
+def test_a_default_branch_that_is_not_fetched(place):
+    place.sh("git config remote.origin.fetch +refs/heads/main:refs/remotes/origin/main; git push -q origin main:trunk")
+    place.git(place.remote, "symbolic-ref", "HEAD", "refs/heads/trunk")
+    place.sync()
+    assert on(place) == ("main", place.tip)
+    assert place.notes[-1].endswith(
+        "it stays on its branch main, since the remote's default branch trunk is not fetched"
+    )
+
+
+def test_a_default_branch_that_is_checked_out_elsewhere(place):
+    """It is not moved under another worktree's files."""
+    place.sh("git checkout -q -b issue-1; git worktree add -q ../wt main; echo u > u")
+    head = place.git(place.clone, "rev-parse", "main").strip()
+    place.sync()
+    assert on(place) == ("", place.tip)
+    assert place.git(place.root / "wt", "rev-parse", "main").strip() == head
+    assert place.git(place.root / "wt", "status", "--porcelain") == ""
+    assert place.notes[-1].endswith(f"it is on no branch, since main is checked out in {place.root}/wt")
+    assert [stash.what for stash in place.stashes()] == ["1 untracked file on issue-1"]
+
+
+def test_a_remote_that_is_off_is_known_as_it_was(place):
+    place.sh("git fetch -q; git checkout -q -b issue-1; git remote set-url origin /nowhere; echo u > u")
+    place.sync()
+    assert on(place) == ("main", place.tip)
+    assert re.search(r" was not reached \(git ls-remote ended with 128\): as fetched \S+ ago$", place.notes[0])
 
 
 def test_submodules(place, tmp_path):
@@ -380,7 +498,10 @@ def test_sha256(place):
         ("git config remote.origin.fetch '+refs/*:refs/*'", "cannot be used: a fetch would overwrite its branches"),
         ("git config remote.origin.fetch '+refs/heads/*:refs/heads/*'", "a fetch would overwrite its branches"),
         ("echo '[' > .git/config", "is not a clone that git can work in"),
-        ("git checkout -q -b mine; git remote set-head origin -d", "default branch is is not known here"),
+        (
+            "git -C ../remote.git symbolic-ref HEAD refs/heads/x; git checkout -q -b mine",
+            "no default branch of its remote is known",
+        ),
         ("touch .git/index.lock .git/worktrees", "and there is no fresh worktree of origin/main"),
     ],
 )  # fmt: skip
@@ -409,7 +530,7 @@ def test_a_remote_that_hangs_costs_its_deadline_and_is_said(place, monkeypatch):
     hung = Path("/proc", (place.root / "hung").read_text().strip(), "stat")
     assert not hung.exists() or hung.read_text().rpartition(")")[2].split()[0] == "Z"
     assert place.notes[0].startswith(
-        f"the remote of the clone {place.clone} was not reached (git fetch did not end with"
+        f"the remote of the clone {place.clone} was not reached (git ls-remote did not end with"
     )
     assert [stash.what for stash in place.stashes()] == ["1 untracked file"]
     assert place.git(place.clone, "status", "--porcelain") == ""
@@ -421,7 +542,7 @@ def test_what_a_remote_prints_is_nobodys_to_read(place, capfd):
     place.git(place.clone, "remote", "set-url", "origin", f"https://user:{SECRET}@127.0.0.1:1/x.git")
     place.sync()
     assert place.notes[0].startswith(
-        f"the remote of the clone {place.clone} was not reached (git fetch ended with 128)"
+        f"the remote of the clone {place.clone} was not reached (git ls-remote ended with 128)"
     )
     assert SECRET not in "".join([*place.notes, *capfd.readouterr()])
 
@@ -483,7 +604,7 @@ def test_a_reset_that_fails_is_said_and_all_is_kept(place):
     )
     with pytest.raises(LaunchFailed) as caught:
         place.sync()
-    assert "(it could not be reset: git reset ended with 128)" in caught.value.message
+    assert "(it could not be reset: git checkout ended with 128)" in caught.value.message
     (stash,) = place.stashes()
     place.sh("rm .git/info/attributes; git reset -q --hard; git clean -fdq")
     subprocess.run(stash.command, env=place.environment(), check=True, capture_output=True, timeout=60)
