@@ -29,7 +29,8 @@ def _limits(limits: Limits) -> list[Property]:
         ("CPUWeight", "t", limits.cpu_weight),
         ("CPUQuotaPerSecUSec", "t", None if limits.cpu_quota is None else limits.cpu_quota * 10_000),
         ("IOWeight", "t", limits.io_weight),
-        ("OOMPolicy", "s", limits.oom_policy),
+        # said, since a delegated unit has "continue": who was killed for memory would be killed from outside
+        ("OOMPolicy", "s", limits.oom_policy or "stop"),
         ("LimitNOFILE", "t", limits.nofile),
     ]
     return [item for item in wanted if item[2] is not None]

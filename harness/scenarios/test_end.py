@@ -50,6 +50,14 @@ def gtrun_stop(scene: Scene, issue: str) -> None:
     scene.gtrun("stop", issue)
 
 
+def out_of_memory(scene: Scene, issue: str) -> None:
+    """What systemd-oomd does: it counts on the unit's cgroup, and sends SIGKILL to all that is in it."""
+    (group,) = [path for path in scene.box.cgroup.rglob(f"task-{issue}.service") if path.is_dir()]
+    for count in ("user.oomd_ooms", "user.oomd_kill"):
+        os.setxattr(group, count, b"1")
+    signal_all(signal.SIGKILL)(scene, issue)
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """An agent program (a shell script), what is done to it once it is ready, and the truth about it."""
@@ -75,6 +83,7 @@ CASES = [
     Case("kill -9 of all", "sleep 60 & " + PLAIN_SLEEP, "killed", signal="KILL", act=signal_all(signal.SIGKILL)),
     Case("systemctl kill", PLAIN_SLEEP, "killed", signal="KILL", act=systemctl("kill", "-s", "KILL")),
     Case("SIGTERM by a stranger", PLAIN_SLEEP, "killed", signal="TERM", act=signal_all(signal.SIGTERM)),
+    Case("out of memory", "sleep 60 & " + PLAIN_SLEEP, "oom-kill", signal="KILL", act=out_of_memory),
     Case("systemctl stop", PLAIN_SLEEP, "stopped", signal="TERM", act=systemctl("stop"), reason="by systemd"),
     Case("gtrun stop", PLAIN_SLEEP, "stopped", signal="TERM", act=gtrun_stop, reason="by gtrun stop (alice)"),
     Case(
@@ -329,6 +338,12 @@ MUTANTS = [
         ends(case("systemctl kill")),
         r"markers are \['started'\]",
         boot=trixie,
+    ),
+    Mutant(
+        "the manager's own OOM policy",
+        [Edit("systemd/transient.py", 'limits.oom_policy or "stop"', "limits.oom_policy")],
+        ends(case("out of memory")),
+        r"result is killed: ",
     ),
     Mutant(
         "finished marker posted by the runner",
