@@ -30,6 +30,7 @@ from gtrun.errors import GtrunError, ManagerSilent, NoManager
 from gtrun.reach import frames
 from gtrun.reach.frames import Failure, Reply, Request
 from gtrun.reach.route import IDLE, LEASE, PATIENCE, Far, Route
+from gtrun.text import plain
 
 if typing.TYPE_CHECKING:
     from gtrun.reach.operations import Session
@@ -40,6 +41,9 @@ R = TypeVar("R")
 _PARTING = 0.5  # seconds
 _LATE = 2.0  # seconds that whoever passes a request on has to say that its lease has run out
 _TWIN_WAIT = 10.0  # seconds
+_NO_ANSWER = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding raises: an account may answer what it likes. ValueError: an exit code that there is not."""
+
 _TWIN = b"t"
 _ACCOUNT = b"a"
 _FAR = b"f"
@@ -206,12 +210,19 @@ class Worker:
                 f"the user manager of {self._who} did not answer within {self._seconds:g} s",
                 hint="what was asked may still happen: look with `gtrun live`",
             ) from None
+        except _NO_ANSWER as error:
+            raise self._misspoke(error) from None
         self.patience = 0.0
         self._lent_until = None
-        if reply.failure is not None:
-            raise reply.failure.error()
         kind: type[R] = typing.get_type_hints(operation)["return"]
-        return msgspec.json.decode(reply.value, type=kind)
+        try:
+            failure = reply.failure.error() if reply.failure is not None else None
+            value = msgspec.json.decode(reply.value, type=kind) if failure is None else None
+        except _NO_ANSWER as error:
+            raise self._misspoke(error) from None
+        if failure is not None:
+            raise failure
+        return typing.cast("R", value)
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when the answer is there (for select(2))."""
@@ -232,6 +243,14 @@ class Worker:
         return ManagerSilent(
             f"the process that acts for {self._who} went away",
             hint="what was asked may have happened: look with `gtrun live`, then settle it with `gtrun reconcile`",
+        )
+
+    def _misspoke(self, error: Exception) -> ManagerSilent:
+        """What it says cannot be an answer; it is not listened to any more."""
+        self.close()
+        return ManagerSilent(
+            f"{self._who} gave no answer of gtrun: {plain(str(error))[:200]}",
+            hint="which gtrun does it run? What was asked may have happened: look with `gtrun live`",
         )
 
     def _receive(self, deadline: float | None) -> bytes:

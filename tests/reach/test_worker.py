@@ -15,7 +15,7 @@ import pytest
 from gtrun.account import Account, own
 from gtrun.errors import ManagerSilent, NoManager
 from gtrun.names import Token
-from gtrun.reach import operations
+from gtrun.reach import frames, operations
 from gtrun.reach import worker as workers
 
 
@@ -132,3 +132,28 @@ def test_a_parent_that_leaves_at_once_gets_no_traceback(capfd):
             with ours, theirs:
                 socket.send_fds(worker._socket, [workers._TWIN], [theirs.fileno()])
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\x1b[2J",
+        b"\xff",
+        b'{"value":{"runs":7,"damaged":[]}}',
+        b'{"value":"' + b"x" * 5000 + b'"}',
+        b'{"value":' + b"[" * 100_000,
+        b'{"failure":{"kind":"GtrunError","message":"","hint":"","code":77777}}',
+    ],
+)
+def test_what_is_no_answer_is_an_error_of_that_account_alone(answer):
+    """An account may run whatever it likes in the place of gtrun: whoever asks others as well goes on with them."""
+    ours, theirs = socket.socketpair()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child, theirs:
+        worker = workers.Worker(ours, os.pidfd_open(child.pid), is_ours=False)
+        worker.ask(operations.runs_of, operations.OfIssue(None), seconds=20)
+        theirs.sendall(frames.framed(answer))
+        with pytest.raises(ManagerSilent, match=r"^nobody yet gave no answer of gtrun: ") as raised:
+            worker.answer(operations.runs_of, seconds=20)
+        assert raised.value.message.isprintable()
+        assert len(raised.value.message) < 300
+        assert child.wait(timeout=20) == -signal.SIGKILL
