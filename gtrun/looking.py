@@ -3,7 +3,7 @@
 import contextlib
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gtrun.account import Account
@@ -27,6 +27,7 @@ from gtrun.systemd import journal
 _SLACK = 10.0
 _STABLE = 0.1  # seconds between two readings of the journal that must agree
 _READ = 60.0
+_AT_ONCE = 32  # runs that are being stopped; a process looks after each
 
 Reading = Callable[[at_agent.Session, at_agent.ToRead], at_agent.Printed]
 
@@ -169,11 +170,46 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
     return History(told, stands, pulls, problem, attempts, past, theirs, damaged, silent)
 
 
-def stop(one: Live, caller: Account) -> Run | None:
-    """Stop a live run's whole cgroup and wait for its close-out; returns the run as it is then.
+def stop(found: Sequence[Live], caller: Account) -> Iterator[tuple[Live, Run | GtrunError | None]]:
+    """Stop live runs at the same time: each one's whole cgroup, waiting for its close-out. Gives each as it is then.
 
-    Raises GtrunError for a unit whose invocation ID is in no record: it is somebody else's, whatever its name.
+    Or the reason why it is not stopped. A unit whose invocation ID is in no record is somebody else's, whatever its
+    name.
     """
+    for begin in range(0, len(found), _AT_ONCE):
+        yield from _stop_at_once(found[begin : begin + _AT_ONCE], caller)
+
+
+def _stop_at_once(found: Sequence[Live], caller: Account) -> Iterator[tuple[Live, Run | GtrunError | None]]:
+    asked: list[tuple[Live, Worker, float]] = []
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(Worker.start())
+        for one in found:
+            try:
+                request = _to_stop(one, caller)
+                worker = stack.enter_context(first.twin())
+                worker.act_as(one.account)
+                worker.ask(at_agent.stop, request, seconds=request.seconds + _SLACK)
+            except GtrunError as error:
+                yield one, error
+            else:
+                asked.append((one, worker, time.monotonic() + request.seconds + _SLACK))
+        try:
+            for one, worker, until in asked:
+                yield one, _answer(worker, until)
+        finally:
+            for _, worker, _ in asked:
+                worker.hang_up()  # those that are stuck then take their moment to part at the same time
+
+
+def _answer(worker: Worker, until: float) -> Run | GtrunError | None:
+    try:
+        return worker.answer(at_agent.stop, seconds=max(0.01, until + worker.patience - time.monotonic()))
+    except GtrunError as error:
+        return error
+
+
+def _to_stop(one: Live, caller: Account) -> at_agent.ToStop:
     record = one.run.record
     name = one.run.unit.state.name
     if record is not None and record.run is None:
@@ -184,11 +220,8 @@ def stop(one: Live, caller: Account) -> Run | None:
             hint=f"stop it as {one.account.name} with: systemctl --user stop {name}",
         )
     seconds = 2 * record.resolved.stop_timeout + _SLACK
-    request = at_agent.ToStop(
-        record.resolved.unit, one.run.unit.run, record.resolved.token, f"gtrun stop ({caller.name})", seconds
-    )
-    with workers.as_account(one.account) as worker:
-        return worker.call(at_agent.stop, request, seconds=seconds + _SLACK)
+    by = f"gtrun stop ({caller.name})"
+    return at_agent.ToStop(record.resolved.unit, one.run.unit.run, record.resolved.token, by, seconds)
 
 
 def printed(past: Past, last: int | None) -> at_agent.Printed:

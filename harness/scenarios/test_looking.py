@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
 
 import pytest
 
-from harness.box import Box
+from harness.box import Box, Hung
 from harness.control import Edit, Mutant, kill
 from harness.scene import Scene
 
@@ -86,6 +87,37 @@ def somebody_elses_unit_is_left_alone(box: Box) -> None:
 
 def test_somebody_elses_unit_is_left_alone(box: Box) -> None:
     somebody_elses_unit_is_left_alone(box)
+
+
+def all_are_stopped_at_once(box: Box) -> None:
+    """Runs that take their time to end do not wait for each other, and each is told when all have."""
+    scene = Scene(box)
+    scene.runs_shell(
+        "trap 'until [ -e ~/go ]; do sleep 0.05; done; exit 0' TERM; touch ~/$GTRUN_ISSUE; sleep 60 & wait"
+    )
+    issues = [scene.issue() for _ in range(3)]
+    for issue in issues:
+        scene.gtrun("dispatch", "me", issue)
+        scene.appears(f"{scene.home}/{issue}")
+    stopping = box.spawn("gtrun", "stop", "--all", account="alice")
+
+    def ending() -> list[str]:
+        units = {issue: scene.properties(f"task-{issue}.service", "ActiveState") for issue in issues}
+        return [issue for issue in issues if units[issue] == {"ActiveState": "deactivating"}]
+
+    with contextlib.suppress(Hung):
+        box.wait_for("all to be ending", lambda: ending() == issues, timeout=15)
+    at_once = ending()
+    scene.sh("touch ~/go")
+    out, err = stopping.communicate(timeout=60)
+    assert at_once == issues, f"at once only {at_once} of {issues}"
+    assert (stopping.returncode, err) == (0, b""), err
+    told = re.findall(r"^task-(\d+)\.service on me: stopped, exit code 0 ", out.decode(), re.MULTILINE)
+    assert sorted(told) == issues, out
+
+
+def test_all_are_stopped_at_once(box: Box) -> None:
+    all_are_stopped_at_once(box)
 
 
 def last_lines_are_found(box: Box, count: int = 8) -> None:
@@ -289,6 +321,12 @@ MUTANTS = [
         ],
         somebody_elses_unit_is_left_alone,
         r"somebody else's unit was stopped",
+    ),
+    Mutant(
+        "one stopped after the other",
+        [Edit("looking.py", "_AT_ONCE = 32", "_AT_ONCE = 1")],
+        all_are_stopped_at_once,
+        r"at once only \['1'\] of ",
     ),
     Mutant(
         "logs by unit instead of identifier",

@@ -9,7 +9,7 @@ from gtrun.cli.output import document, say, tell
 from gtrun.errors import GtrunError, UsageError
 from gtrun.exits import Exit
 from gtrun.looking import live
-from gtrun.looking import stop as stop_one
+from gtrun.looking import stop as stop_runs
 from gtrun.markers import outcome, used
 from gtrun.names import parse_issue
 
@@ -33,13 +33,11 @@ def stop(
     stopped, failed = [], bool(silent)
     for agent_asked in silent:
         say(f"{agent_asked.agent.name} could not be asked: {agent_asked.problem}")
-    for one in found:
-        try:
-            run = stop_one(one, caller)
-        except GtrunError as error:
-            say(error.message)
-            if error.hint:
-                say(f"hint: {error.hint}")
+    for one, run in stop_runs(found, caller):
+        if isinstance(run, GtrunError):
+            say(run.message)
+            if run.hint:
+                say(f"hint: {run.hint}")
             failed = True
             continue
         ending = run.ending if run else None
