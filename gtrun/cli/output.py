@@ -2,8 +2,10 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
 
+from gtrun.cli.times import local
 from gtrun.text import plain
 
 SCHEMA = 1
@@ -18,6 +20,13 @@ def say(text: str) -> None:
 def tell(text: str) -> None:
     """One line for the person, on stdout."""
     print(plain(text))
+
+
+def begin_page() -> None:
+    """What comes next takes the place of what was there: on a cleared terminal, elsewhere below the time."""
+    if sys.stdout.isatty():
+        print("\x1b[H\x1b[2J", end="")
+    print(local(time.time()))
 
 
 def document(kind: str, **fields: object) -> None:

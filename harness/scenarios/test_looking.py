@@ -265,6 +265,34 @@ def test_a_manager_that_does_not_answer(box: Box) -> None:
     assert scene.runs(issue) == []
 
 
+def test_watching(box: Box) -> None:
+    """A table after the other, each as things are then: on a terminal in the place of the last; ^C ends it."""
+    scene = Scene(box)
+    scene.runs_shell(WORKS)
+    issue = scene.issue()
+    shown = box.path("/home/alice/shown")
+    on_terminal = box.spawn("script", "-qfec", "gtrun ps --watch", "/home/alice/shown", account="alice")
+    in_pipe = box.spawn("gtrun", "ps", "--watch", "--json", account="alice")
+    assert in_pipe.stdout is not None
+    assert json.loads(in_pipe.stdout.readline())["runs"] == []
+    box.wait_for("the first table", lambda: shown.exists() and "nothing is running" in shown.read_text())
+    scene.gtrun("dispatch", "me", issue)
+    box.wait_for("the run", lambda: f"task-{issue}.service" in shown.read_text())
+    pages = shown.read_text().split("\x1b[H\x1b[2J")
+    assert "task-" not in "".join(pages[:2]), pages
+    told = next(runs for line in in_pipe.stdout if (runs := json.loads(line)["runs"]))
+    assert [run["issue"] for run in told] == [issue]
+    scene.gtrun("stop", issue)
+    assert next(True for line in in_pipe.stdout if json.loads(line)["runs"] == [])
+    box.run("pkill", "-INT", "-u", "alice", "-f", "gtrun ps --watch$")
+    box.signal(in_pipe, signal.SIGINT)
+    assert (on_terminal.wait(timeout=20), in_pipe.wait(timeout=20)) == (130, 130)
+    assert in_pipe.stderr is not None
+    assert in_pipe.stderr.read() == b"gtrun: interrupted\n"
+    for process in (on_terminal, in_pipe):
+        process.communicate()
+
+
 KEYS = {
     "dispatch": "started unit agent issue run not_in_force drop_ins is_preparing result exit_code signal",
     "ps": "runs unreachable",
