@@ -196,7 +196,9 @@ def test_suppressed_lines_are_counted(box: Box) -> None:
     # by the main process, which is there until the end: what journald cannot attribute it does not limit
     scene.runs_shell("i=0; while [ $i -lt 60000 ]; do i=$((i+1)); echo $i; done; sleep 7; echo over; sleep 1")
     issue = scene.issue()
-    scene.gtrun("dispatch", "me", issue, "--wait")
+    scene.gtrun("dispatch", "me", issue)
+    followed = scene.gtrun("logs", "-f", issue)
+    scene.idle()
     told = scene.asks("logs", issue)
     assert told["lines"][-1] == "over"
     assert 0 < len(told["lines"]) < 60001
@@ -204,6 +206,7 @@ def test_suppressed_lines_are_counted(box: Box) -> None:
         f"{told['suppressed']} suppressed, {len(told['lines'])} kept"
     )
     assert f"gtrun: {told['suppressed']} lines suppressed by the journal's rate limit" in scene.gtrun("logs", issue).err
+    assert re.search(r"^gtrun: [1-9]\d* lines suppressed by", followed.err, re.MULTILINE), followed.err
 
 
 def test_an_interrupted_follow_leaves_the_run(box: Box) -> None:

@@ -41,20 +41,26 @@ def logs(
     one = chosen[-1]
     if follow and not as_json and one.run.ending is None:
         _print(read_on(one, lines))
+        found = printed(one, 0)
+        _tell_suppressed(found.suppressed, one.account.name)
         return
     found = printed(one, lines)
-    text, dropped = found.lines, found.suppressed
     if as_json:
-        document("logs", run=one.run.run, agent=one.agent.name, issue=key, lines=text, suppressed=dropped)
+        document("logs", run=one.run.run, agent=one.agent.name, issue=key, lines=found.lines,
+                 suppressed=found.suppressed)  # fmt: skip
         return
     ending = one.run.ending
     say(f"run {one.run.run} of issue {key} on {one.agent.name}, {local(one.run.begun_at)}: "
         + (outcome(ending) if ending else "live"))  # fmt: skip
-    _print(text)
-    if dropped:
-        say(f"{dropped} lines suppressed by the journal's rate limit (of all that {one.account.name} ran then)")
-    elif len(text) >= _MANY:
+    _print(found.lines)
+    _tell_suppressed(found.suppressed, one.account.name)
+    if not found.suppressed and len(found.lines) >= _MANY:
         say("whether the journal suppressed lines is told only to root and the group systemd-journal")
+
+
+def _tell_suppressed(count: int, account: str) -> None:
+    if count:
+        say(f"{count} lines suppressed by the journal's rate limit (of all that {account} ran then)")
 
 
 def _print(lines: Iterable[str]) -> None:
