@@ -303,6 +303,28 @@ def test_a_gtrun_there_that_does_not_do(far: Box, host: str, gtrun: str, said: s
     broken(ops, said, hint, agent="bob")
 
 
+def test_a_systemd_there_that_is_too_old(far: Box) -> None:
+    """For a credential of the profile, and for a property that systemd 256 brought: 1, said by name, nothing left."""
+    ops, alice = furnish(far), Scene(far, "alice")
+    issue = ops.issue()
+    far.write("/home/alice/token.cred", "sealed\n", owner="alice", mode=0o600)
+    encrypted = '[agents.alice.run]\ncredentials = { token = { encrypted = "~/token.cred" } }'
+    furnish(far, alice=encrypted)
+    done = ops.gtrun("dispatch", "alice", issue, check=1)
+    assert "a user manager of systemd 252 cannot decrypt it: that takes 258" in done.err, done.err
+    furnish(far)
+    edit = Edit(
+        "systemd/transient.py", '("AddRef", "b", True),', '("AddRef", "b", True), ("MemoryZSwapWriteback", "b", True),'
+    )
+    prepare(far, [edit])
+    done = ops.gtrun("dispatch", "alice", issue, check=1)
+    refused = f"gtrun: the manager of alice refused task-{issue}.service: "
+    assert re.match(rf"{refused}.*MemoryZSwapWriteback", done.err), done.err
+    assert [attempt[:2] for attempt in ops.attempts(issue)] == [("failed", 1)] * 2
+    assert (alice.units(), alice.open_records(), ops.kinds(issue)) == ([], [], [])
+    is_left_alone(far)
+
+
 def test_a_wrong_account_there(far: Box) -> None:
     """A key that leads to somebody else than it is said to."""
     ops = on_another_box(far, "other")
