@@ -99,12 +99,13 @@ def _prepare(path: Path, encoded_path: str, prompt_file: Path) -> _Ready:
     except LaunchFailed as error:
         with _reopened(path) as record:
             return _Ready(resolved, run_id, code=_give_up(record, error, NOT_EXECUTABLE))
-    with _reopened(path) as record:
-        try:
-            secrets = credentials.gather(resolved, os.environ)
-            program = resolved_here(resolved, run_id, str(prompt_file), os.environ, secrets)
-        except LaunchFailed as error:
+    try:
+        secrets = credentials.gather(resolved, os.environ)  # also by commands, which may take long: see _sync_clones
+        program = resolved_here(resolved, run_id, str(prompt_file), os.environ, secrets)
+    except LaunchFailed as error:
+        with _reopened(path) as record:
             return _Ready(resolved, run_id, code=_give_up(record, error, NOT_FOUND))
+    with _reopened(path) as record:
         gone = _disposed(record, resolved)
         if gone:
             record.append(Disposed(gone))

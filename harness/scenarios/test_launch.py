@@ -13,7 +13,7 @@ from harness.scenarios.test_start import answer
 from harness.scene import Scene
 
 BEFORE_RESOLVE = Barrier(
-    "before-resolve", "runner/run.py", "            secrets = credentials.gather(resolved, os.environ)"
+    "before-resolve", "runner/run.py", "        secrets = credentials.gather(resolved, os.environ)"
 )
 BEFORE_EXECVE = Barrier("before-execve", "runner/run.py", "                become(ready.program)")
 UNIT_FILE = "[Service]\nExecStart=/bin/sleep 60\n"

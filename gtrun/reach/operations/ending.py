@@ -131,7 +131,8 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
     A run is lost only if the manager answers and nothing of that run occupies its unit's name: while the manager does
     not answer, nothing is decided. Without a manager at all there is no unit either; but its bus may be gone and the
     manager not, so its own socket is asked as well, and that nobody is found here (in a container, or with another
-    $XDG_RUNTIME_DIR) is no proof, so the machine's manager is. Raises ManagerSilent.
+    $XDG_RUNTIME_DIR) is no proof, so the machine's manager is. A record in use is that of somebody who lives, and is
+    not waited for. Raises ManagerSilent.
     """
     deadline = time.monotonic() + arguments.seconds
     lost, problems = [], []
@@ -141,7 +142,7 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
         problems = _still_up(session.account, error)
     for path in records.open_records(session.account.state) if not problems else ():
         try:
-            with Record(path) as record:
+            with Record(path, wait=False) as record:
                 run = record.run
                 if run.ending is not None or _has_unit(session, run):
                     continue
@@ -150,8 +151,8 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
                     continue
                 end_lost(session, record)
                 lost.append(record.run)
-        except (FileNotFoundError, records.CorruptRecord):
-            continue  # closed meanwhile, or left to `flush`, which sets it aside
+        except (FileNotFoundError, records.CorruptRecord, records.RecordInUse):
+            continue  # closed meanwhile, or left to `flush`, which sets it aside, or to whoever has it
         except StateError as error:
             problems.append(error.message)
     problems += _quotas_noted(session.account.state)
