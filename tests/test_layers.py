@@ -17,7 +17,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # words, values and names: no room here knows of systemd, a board or a configuration
     "base": (
         "exits", "errors", "text", "measures", "names", "model", "markers", "placeholders", "account", "files", "alive",
-        "hangup", "machine", "quota", "resets", "exhausted", "pulls", "previous", "turns",
+        "hangup", "machine", "quota", "resets", "exhausted", "pulls", "previous", "turns", "news",
     ),
     # what people wrote in fleet.toml; programs of others; the releases of gtrun itself
     "edge": ("config", "process", "git", "release"),

@@ -304,7 +304,7 @@ KEYS = {
     "logs": "run agent issue lines suppressed",
     "stop": "stopped failed",
     "doctor": "findings",
-    "info": "version commit release systemd python",
+    "info": "version commit release systemd python news",
     "reconcile": "lost resolved posted owing problems",
 }
 INNER_KEYS = {
