@@ -552,6 +552,30 @@ def test_refused_connections_are_made_again(far: Box) -> None:
     refused_connections_are_made_again(far)
 
 
+def test_a_master_with_too_few_sessions(far: Box) -> None:
+    """The caller's ssh_config has connections shared, and sshd lets one session into each: the others go by themselves.
+
+    So each of these dispatches has one or two refused, and nobody is the worse for it.
+    """
+    ops = furnish(far)
+    configure_sshd(far, "MaxSessions 1\n")
+    shared = "Host localhost\n ControlPath ~/.ssh/%r\n"
+    far.write("/home/ops/.ssh/config", shared, owner="ops", mode=0o600)
+    only = []
+    for name in ("alice", "bob"):
+        far.run("ssh", "-fNM", f"{name}@localhost", account="ops")
+        only.append(far.spawn("ssh", f"{name}@localhost", "exec sleep 60", account="ops"))
+    far.wait_for("its only session", lambda: far.run("pgrep", "-c", "-x", "sleep", check=None).out == "2\n")
+    answers = dispatched_at_once(ops, 6)
+    assert [(done.code, done.err) for done in answers] == [(0, "")] * 6
+    assert len(ops.asks("stop", "--all")["stopped"]) == 6
+    refused = far.journal("-t", "sshd", "-o", "cat").count("no more sessions")
+    assert refused >= 12, f"{refused} sessions were refused"
+    far.run("pkill", "-x", "sleep|ssh")
+    for session in only:
+        session.communicate(timeout=20)
+
+
 def test_thirty_at_once_open_no_guard(far: Box) -> None:
     """With sshd's defaults; our own load is no reason."""
     ops = furnish(far)
