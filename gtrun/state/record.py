@@ -358,8 +358,11 @@ class Record:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the run has ended and owes nothing."""
-        return self.run.ending is not None and set(self.run.owed) <= set(self.run.posted)
+        """Whether the run has ended, owes nothing, and what it told of its agent's quota is noted."""
+        run = self.run
+        if run.ending is None or (run.ending.resets_at is not None and not run.is_quota_noted):
+            return False
+        return set(run.owed) <= set(run.posted)
 
     def close_if_settled(self) -> bool:
         """Move a settled record to the history. Raises StateError."""

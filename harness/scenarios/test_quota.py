@@ -299,7 +299,9 @@ def test_killed_before_it_is_noted(box: Box) -> None:
 
 
 def test_no_room_for_it_is_said(box: Box) -> None:
-    """The quota state needs room, which the record does not: the truth is told, and what could not be noted is said."""
+    """The quota state needs room, which the record does not: the truth is told, what could not be noted is said, and
+    then it is noted as soon as there is room.
+    """
     scene = Scene(box)
     box.run("install", "-d", "-o", "alice", f"{scene.home}/.local", f"{scene.home}/.local/state")
     box.mount_small(scene.state, 1024 * 1024, scene.account)
@@ -316,6 +318,10 @@ def test_no_room_for_it_is_said(box: Box) -> None:
     scene.sh(f"rm {scene.state}/filler")
     assert scene.results(issue) == ["quota"]
     assert notices(box) == []
+    scene.gtrun("reconcile")
+    assert dark(scene)["state"] == "dark", dark(scene)
+    assert len(notices(box)) == 1
+    assert not scene.open_records()
 
 
 MUTANTS = [
