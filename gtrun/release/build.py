@@ -238,7 +238,9 @@ def prune(root: Path, in_use: Collection[str], now: float) -> None:
     for (_, path), (replaced_at, _) in zip(made[1:], made, strict=False):
         if path not in kept and replaced_at < now - REPLACED_FOR:
             (path / installation.MANIFEST).unlink()  # no release any more, whatever becomes of the rest
-            shutil.rmtree(path)
+    for path in (root / "releases").iterdir():
+        if not installation.is_release(path):  # that, and what a build that was killed has left
+            shutil.rmtree(path, ignore_errors=True)
     needed = {installation.read(path).environment for path in folders if installation.is_release(path)}
     for path in (root / "environments").iterdir():
         if str(path) not in needed:

@@ -225,6 +225,7 @@ def releases(root, *ages):
 def test_prune(tmp_path, ages, in_use, kept):
     releases(tmp_path, *ages)
     point(tmp_path / "current", Path("releases") / str(len(ages) - 1))
+    (tmp_path / "releases/half/gtrun").mkdir(parents=True)  # a build that was killed, of what nobody wants any more
     prune(tmp_path, [str(tmp_path / "releases" / str(name)) for name in in_use], time.time())
     assert "".join(sorted(path.name for path in (tmp_path / "releases").iterdir())) == kept
     assert "".join(sorted(path.name for path in (tmp_path / "environments").iterdir())) == kept
