@@ -19,6 +19,7 @@ _MESSAGE_SUPPRESSED = "a596d6fe7bfa4994828e72309e95d61e"  # SD_MESSAGE_JOURNAL_D
 _STABLE = 0.08  # seconds between two readings that must agree
 _MESSAGE_PROCESS_EXIT = "98e322203f7a4ed290d09fe03c09fe15"  # SD_MESSAGE_UNIT_PROCESS_EXIT
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_STATUS = re.compile(r"[0-9]{1,3}")  # any account can write such an entry of its own, with whatever in it
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -100,7 +101,7 @@ def remains(run: Run, uid: int) -> Remains:
     return Remains(
         last_line_at=_instant(last),
         is_of_another_boot=any(one and one["_BOOT_ID"] != boot for one in (last, newest)),
-        exit_code=int(status) if how == "exited" and status.isdecimal() else None,
+        exit_code=int(status) if how == "exited" and _STATUS.fullmatch(status) else None,
         signal=_signal_name(status) if how in {"killed", "dumped"} else None,
         exited_at=_instant(end),
     )
@@ -108,9 +109,11 @@ def remains(run: Run, uid: int) -> Remains:
 
 def _signal_name(status: str) -> str | None:
     """As $EXIT_STATUS has it; the manager's entry has the number."""
+    if not _STATUS.fullmatch(status):
+        return None
     with contextlib.suppress(ValueError):
         return signal.Signals(int(status)).name.removeprefix("SIG")
-    return status or None
+    return status
 
 
 def _newest(*matches: str) -> dict[str, Any]:

@@ -87,6 +87,17 @@ def units_are_put_in_and_taken_out(box: Box) -> None:
     assert not box.path(f"{bob.home}/.config/systemd/user/{UNIT}").exists()
 
 
+FORGED = """\
+MESSAGE_ID=98e322203f7a4ed290d09fe03c09fe15
+MESSAGE=the end of a main process
+USER_UNIT=task-{issue}.service
+USER_INVOCATION_ID={run}
+EXIT_CODE=killed
+EXIT_STATUS=9, and **all is well**
+"""
+"""What any account can write into the journal."""
+
+
 def what_is_lost_and_what_is_not_ours(box: Box) -> None:
     """CASES 12 and 15. The manager is killed under runs; the name of one is then somebody else's unit."""
     scene = Scene(box)
@@ -99,10 +110,13 @@ def what_is_lost_and_what_is_not_ours(box: Box) -> None:
     )
     box.run("systemctl", "restart", "user@1000.service")
     scene.sh(f"systemd-run --user -q --unit=task-{taken} sleep 600")
+    entry = FORGED.format(issue=lost, run=scene.runs(lost)[0]["run"])
+    box.run("logger", "--journald", account="alice", stdin=entry.encode())
     told = scene.gtrun("reconcile").out
     results = [scene.results(one) for one in (lost, taken)]
     assert results == [["lost"], ["lost"]], f"results are {results}"
     assert f"lost: issue {lost} on me, run " in told
+    assert scene.runs(lost)[0]["ending"].get("signal") is None, scene.runs(lost)[0]["ending"]
     assert reason(scene, lost).startswith("its user manager was killed, and no close-out was run"), reason(scene, lost)
     assert scene.properties(f"task-{taken}.service", "ActiveState") == {"ActiveState": "active"}
     assert "gtrun." not in box.run("ls", "/run/user/1000").out
