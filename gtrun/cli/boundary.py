@@ -29,16 +29,21 @@ def guarded(arguments: Sequence[str]) -> int:
 
 def _arrived(arguments: Sequence[str]) -> int:
     code = _answered(arguments)
+    # at the interpreter's own end a failure would be a traceback and exit code 120
+    return code if _has_arrived() else code or Exit.FAILED
+
+
+def _has_arrived() -> bool:
+    """Hand over what was printed. False, and said, if it cannot be; a reader that is gone needs none."""
     try:
-        # at the interpreter's own end a failure would be a traceback and exit code 120
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
     except OSError as error:
         _discard_output()
         print(f"gtrun: cannot write to the standard output: {error.strerror}", file=sys.stderr)
-        return code or Exit.FAILED
-    return code
+        return False
+    return True
 
 
 def _answered(arguments: Sequence[str], invocation: "Invocation | None" = None) -> int:
@@ -54,6 +59,8 @@ def _answered(arguments: Sequence[str], invocation: "Invocation | None" = None) 
         _discard_output()  # the reader went away (`gtrun show 1 | head`): there is nothing to say
         return Exit.DONE
     except Exception as error:  # noqa: BLE001 - this is the boundary
+        if isinstance(error, OSError) and not _has_arrived():
+            return Exit.FAILED  # a command that prints piece by piece, as `ps --watch`
         if "--debug" in arguments:
             sys.excepthook(*sys.exc_info())
         else:

@@ -68,12 +68,13 @@ def test_a_reader_that_goes_away_is_no_error(home):
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_output_that_cannot_be_written_is_said(home):
-    done = shell("gtrun info >/dev/full", home)
-    assert (done.returncode, done.stderr) == (
-        1,
-        "gtrun: cannot write to the standard output: No space left on device\n",
-    )
+@pytest.mark.parametrize("command", ["info", "ps --watch"])
+def test_output_that_cannot_be_written_is_said(command, home):
+    done = shell(f"gtrun {command} >/dev/full", home)
+    assert done.returncode == 1
+    *others, last = done.stderr.splitlines()
+    assert last == "gtrun: cannot write to the standard output: No space left on device"
+    assert [line for line in others if not line.startswith(("gtrun: me:", "gtrun: hint:"))] == []
 
 
 def test_a_refusal_keeps_its_code_when_output_is_broken(home):
