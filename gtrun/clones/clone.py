@@ -195,11 +195,22 @@ class Clone:
         return Start(refs[ref][0], ref, branch, tip, why)
 
 
+def is_text(path: str) -> bool:
+    """Whether a path can be told: it is UTF-8, which a link in one that is need not lead to."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def open_clone(path: str, git: Git) -> Clone:
     """The clone at a path. Raises NotAClone, Untouchable if it is somebody else's."""
     folder = os.path.realpath(path)
     if not os.path.isdir(folder):  # noqa: PTH112
         raise NotAClone(f"the clone {path} is not there", hint="clone it as the agent, or mend [run] clones")
+    if not is_text(folder):
+        raise Untouchable(f"it is in {plain(folder)}, which is not UTF-8")
     git = git.at(folder)
     try:
         told = git.run("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir")

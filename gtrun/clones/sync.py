@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from gtrun.clones import aside, stashes, worktrees
-from gtrun.clones.clone import Clone, Start, open_clone
+from gtrun.clones.clone import Clone, Start, is_text, open_clone
 from gtrun.clones.status import Untouchable
 from gtrun.errors import GtrunError, LaunchFailed, StateError
 from gtrun.git import Git, GitFailed
@@ -154,12 +154,17 @@ class Sync:
 
 
 def moved(workdir: str, clone: str, folder: str) -> str:
-    """A workdir in a clone as it is in the folder that is used in the clone's place; any other as it is."""
+    """A workdir in a clone as it is in the folder that is used in the clone's place; any other as it is.
+
+    Raises LaunchFailed for one that cannot be told.
+    """
     if folder == clone:
         return workdir
     inside = os.path.relpath(os.path.realpath(workdir), os.path.realpath(clone))
     if inside == ".." or inside.startswith("../"):
         return workdir
+    if not is_text(inside):
+        raise LaunchFailed(f"the workdir {workdir} is in {plain(inside)} of the clone, which is not UTF-8")
     return os.path.normpath(os.path.join(folder, inside))  # noqa: PTH118
 
 

@@ -502,6 +502,7 @@ def test_sha256(place):
             "git -C ../remote.git symbolic-ref HEAD refs/heads/x; git checkout -q -b mine",
             "no default branch of its remote is known",
         ),
+        ("cd ..; to=$(printf 'w\\377'); mv app $to; ln -s $to app", r"/w\udcff, which is not UTF-8"),
         ("touch .git/index.lock .git/worktrees", "and there is no fresh worktree of origin/main"),
     ],
 )  # fmt: skip
@@ -513,6 +514,12 @@ def test_a_run_without_a_clone_to_work_in_gives_up(place, script, why):
     assert why in caught.value.message
     assert (tree(place.clone) if place.clone.exists() else {}) == before
     assert (place.stashes(), place.moved) == ([], {})
+
+
+def test_a_workdir_that_cannot_be_told_in_a_worktree(place):
+    place.sh("in=$(printf 'w\\377'); mkdir $in; ln -s $in in; git config core.autocrlf true; echo m >> changed")
+    with pytest.raises(LaunchFailed, match="is in .* of the clone, which is not UTF-8"):
+        place.sync(workdir=f"{place.clone}/in")
 
 
 def test_a_folder_of_a_clone_is_none(place):
