@@ -518,7 +518,7 @@ def test_a_run_without_a_clone_to_work_in_gives_up(place, script, why):
 
 def test_a_workdir_that_cannot_be_told_in_a_worktree(place):
     place.sh("in=$(printf 'w\\377'); mkdir $in; ln -s $in in; git config core.autocrlf true; echo m >> changed")
-    with pytest.raises(LaunchFailed, match="is in .* of the clone, which is not UTF-8"):
+    with pytest.raises(LaunchFailed, match=r"is in .* of the clone, which is not UTF-8"):
         place.sync(workdir=f"{place.clone}/in")
 
 
