@@ -11,10 +11,10 @@ def seconds(text: str) -> float:
     """`90s`, `20m`, `2h`, `1h 30m` in seconds. Raises ValueError."""
     parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|min|s|m|h|d)\s*", text, re.ASCII)
     if not parts or "".join(f"{n}{u}" for n, u in parts) != re.sub(r"\s", "", text):
-        raise ValueError(f"expected a duration like 90s, 20m or 2h, got {text!r}")
+        raise ValueError(f'expected a duration like "90s", "20m", "2h" or "30d", found {text!r}')
     total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     if not 0 < total * 1_000_000 < _LARGEST:
-        raise ValueError(f"expected a duration above zero and below {_LARGEST} µs, got {text!r}")
+        raise ValueError(f"expected a duration above zero and below {_LARGEST} µs, found {text!r}")
     return total
 
 
@@ -22,10 +22,10 @@ def size(text: str) -> int:
     """`512M`, `4G` in bytes (powers of 1024, as systemd counts). Raises ValueError."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)", text, re.ASCII)
     if not match:
-        raise ValueError(f"expected a size like 512M or 4G, got {text!r}")
+        raise ValueError(f'expected a size like "512M" or "4G", found {text!r}')
     total = float(match[1]) * _BYTES[match[2]]
     if not 1 <= total < _LARGEST:
-        raise ValueError(f"expected a size above zero and below {_LARGEST} bytes, got {text[:40]!r}")
+        raise ValueError(f"expected a size above zero and below {_LARGEST} bytes, found {text[:40]!r}")
     return int(total)
 
 

@@ -155,7 +155,8 @@ def _syntax_error(message: str, text: str) -> str:
         return f"not TOML: {plain(message)}"
     last = text.rstrip("\n").split("\n")
     line, column = (match[2], match[3]) if match[2] else (len(last), len(last[-1]) + 1)
-    return f"line {line}, column {column}: not TOML: {plain(match[1])}"
+    hint = " (a text needs quotes; true and false have small letters)" if match[1] == "Invalid value" else ""
+    return f"line {line}, column {column}: not TOML: {plain(match[1])}{hint}"
 
 
 def _raise(wrong: list[str], source: str) -> None:
@@ -170,14 +171,14 @@ def _agent(name: str, table: dict[str, Any], run: dict[str, Any], rigs: dict[str
     elif rig not in rigs:
         wrong.append(f"agents.{name}.rig: there is no rig {rig!r}; known: {', '.join(rigs)}")
     elif rigs[rig].host is not None and table.get("reach", "ssh") != "ssh":
-        wrong.append(f"agents.{name}.reach: expected 'ssh' or nothing, as rig {rig} is another box")
+        wrong.append(f'agents.{name}.reach: expected "ssh" or nothing, as rig {rig} is another box')
     keys = {key: table.get(key) for key in ("account", "reach")}
     profile = _profile(run, table.get("run", {}))
     for variable, credential in profile.credential_environment.items():
         at = f"agents.{name}.run.credential_environment.{variable}"
         if credential not in profile.credentials:
-            known = f"; known: {', '.join(profile.credentials)}" if profile.credentials else ""
-            wrong.append(f"{at}: there is no credential {credential!r}{known}")
+            known = ", ".join(profile.credentials) or "none"
+            wrong.append(f"{at}: there is no credential {credential!r}; known in credentials: {known}")
         if variable in profile.environment:
             wrong.append(f"{at}: environment sets this variable already")
     return Agent(name=name, rig=rig or "", **keys, run=profile)
@@ -195,7 +196,9 @@ def _profile(shared: dict[str, Any], own: dict[str, Any]) -> RunProfile:
 
 def _check_names(agents: dict[str, Agent], rigs: dict[str, Rig], wrong: list[str]) -> None:
     wrong.extend(
-        f"agents.{name}: rigs.{name} has this name already; a TARGET is either" for name in agents if name in rigs
+        f"agents.{name}: rigs.{name} has this name already; expected another for the agent"
+        for name in agents
+        if name in rigs
     )
 
 

@@ -41,7 +41,7 @@ def read(shape: Shape, value: object, wrong: list[str], at: str = "") -> Any:  #
     if not isinstance(shape, (Keys, Named)):
         return shape(value)
     if not isinstance(value, dict):
-        raise WrongValueError(f"expected a table, found {found(value)}")
+        raise WrongValueError(f"expected a table like {_example(shape)}, found {found(value)}")
     result = {}
     for key, inner in value.items():
         place = f"{at}.{_shown(key)}" if at else _shown(key)
@@ -60,14 +60,18 @@ def _shape(shape: Keys | Named, key: str) -> Shape:
         return shape.known[key]
     if key in shape.planned:
         raise WrongValueError("not in this version")
-    raise WrongValueError(f"unknown key; known here: {', '.join(shape.known)}{_suggestion(key, shape.known)}")
+    raise WrongValueError(f"unknown key; {_suggestion(key, shape.known)}known here: {', '.join(shape.known)}")
+
+
+def _example(shape: Keys | Named) -> str:
+    return f"{{ {next(iter(shape.known)) if isinstance(shape, Keys) else 'NAME'} = … }}"
 
 
 def _suggestion(key: str, known: Mapping[str, Shape]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - 4 ms that only a mistake pays
 
     close = get_close_matches(key, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def _shown(key: str) -> str:

@@ -127,9 +127,7 @@ def account(value: object) -> str:
 
 def reach(value: object) -> str:
     """How another account of this box is reached."""
-    if value not in {"ssh", "sudo"}:
-        raise WrongValueError(f"expected 'ssh' or 'sudo', found {found(value)}")
-    return str(value)
+    return _one_of(value, "ssh", "sudo")
 
 
 def host(value: object) -> str:
@@ -157,9 +155,9 @@ def machine_id(value: object) -> str:
 def kind(value: object) -> str:
     """The kind of the board."""
     if value == "github":
-        raise WrongValueError("'github' is not in this version; known here: 'local'")
+        raise WrongValueError('"github" is not in this version; known here: "local"')
     if value != "local":
-        raise WrongValueError(f"expected 'local', found {found(value)}")
+        raise WrongValueError(f'expected "local", found {found(value)}')
     return "local"
 
 
@@ -186,15 +184,13 @@ def clones(value: object) -> tuple[str, ...]:
 
 def worktree(value: object) -> str:
     """Whether a run works in its clones or in worktrees of its own."""
-    if value not in {"clone", "fresh"}:
-        raise WrongValueError(f"expected 'clone' or 'fresh', found {found(value)}")
-    return str(value)
+    return _one_of(value, "clone", "fresh")
 
 
 def branch(value: object) -> str:
     """A branch of a remote (git-check-ref-format(1))."""
     if not _BRANCH.fullmatch(text(value)) or value == "HEAD":
-        raise WrongValueError(f"expected the name of a branch like 'main', found {found(value)}")
+        raise WrongValueError(f'expected the name of a branch like "main", found {found(value)}')
     return str(value)
 
 
@@ -294,7 +290,7 @@ def _switch_or(value: object, *words: str) -> str | None:
     if isinstance(value, bool):
         return "yes" if value else None
     if value not in words:
-        raise WrongValueError(f"expected true, false or {_listed(words)}, found {found(value)}")
+        raise WrongValueError(f"expected true, false, {_listed(words)}, found {found(value)}")
     return str(value)
 
 
