@@ -35,7 +35,10 @@ def named(name: str) -> Account:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        raise ConfigError(f"there is no account {name!r} on this box") from None
+        raise ConfigError(
+            f"there is no account {name!r} on this box",
+            hint=f"useradd {name}, or set account of its agent in fleet.toml",
+        ) from None
     state, runtime = f"{entry.pw_dir}/.local/state/gtrun", f"/run/user/{entry.pw_uid}"
     return Account(name, entry.pw_uid, entry.pw_gid, entry.pw_dir, state, runtime)
 

@@ -61,11 +61,11 @@ def check(run: ResolvedRun, *, systemd: int) -> dict[str, str]:
         if one.encrypted:
             if systemd < _DECRYPTS_ITSELF:
                 by_hand = f'"systemd-creds", "decrypt", "--user", "--name={name}", "{one.path}", "-"'
-                command = by_hand if systemd >= _DECRYPTS_FOR_USERS else "…"
+                command = by_hand if systemd >= _DECRYPTS_FOR_USERS else '"PROGRAM", "ARGUMENT"'
                 raise LaunchFailed(
                     f"credential {name} is encrypted, and a user manager of systemd {systemd} cannot decrypt it:"
                     f" that takes {_DECRYPTS_ITSELF}",
-                    hint=f"decrypt it by a command of the account's: {name} = {{ command = [{command}] }}",
+                    hint=f"let a command of the account's print it: {name} = {{ command = [{command}] }}",
                 )
         else:
             values[name] = data
@@ -90,10 +90,10 @@ def _read(name: str, one: Credential) -> bytes:
                 raise LaunchFailed(f"credential {name}: every account can read {path}", hint=f"sudo chmod o= {path}")
             data = file.read(LARGEST + 1)
     except OSError as error:
-        account = f"the account of user ID {os.geteuid()}"
+        what = "the encrypted secret" if one.encrypted else "the secret"
         raise LaunchFailed(
             f"credential {name} cannot be loaded: {describe(error)}",
-            hint=f"put the secret there, readable by {account}, or mend the path in [run] credentials",
+            hint=f"put {what} there, readable by the agent's account, or mend the path in [run] credentials",
         ) from error
     if not data:
         raise LaunchFailed(f"credential {name}: {path} is empty")

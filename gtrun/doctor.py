@@ -63,8 +63,9 @@ def _own_code(fleet: Fleet, caller: Account) -> Finding:
     package = Path(gtrun.__file__).parent
     try:
         check_own_code(fleet, caller)
-        if not is_alone(fleet, caller):
-            check_executed(package.rglob("*"), caller.uid)
+        if is_alone(fleet, caller):
+            return Finding("gtrun", str(package), is_fine=True)
+        check_executed(package.rglob("*"), caller.uid)
     except ConfigError as error:
         return Finding("gtrun", error.message, is_fine=False, mend=error.hint)
     return Finding("gtrun", f"{package} is not for agents to write", is_fine=True)

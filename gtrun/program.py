@@ -63,6 +63,8 @@ def find(name: str, folders: tuple[str, ...], workdir: str) -> str:
         if stat.S_ISREG(info.st_mode) and os.access(candidate, os.X_OK):
             return candidate
         rejected.append(candidate)
+    if rejected and os.path.isdir(rejected[0]):  # noqa: PTH112
+        raise LaunchFailed(f"the program {name!r} is a folder: {rejected[0]}", hint="name the program in it")
     if rejected:
         raise LaunchFailed(
             f"the program {name!r} is not executable: {rejected[0]}", hint=f"mend it with: chmod +x {rejected[0]}"
@@ -97,7 +99,8 @@ def check_strings(strings: Mapping[str, str] | list[str], what: str) -> int:
 def check_workdir(workdir: str) -> None:
     """Raises LaunchFailed unless the folder is there and can be entered."""
     if not os.path.isdir(workdir):  # noqa: PTH112
-        raise LaunchFailed(f"the workdir {workdir} is not there", hint="create it, or set [run] workdir")
+        what = "is not a folder" if os.path.lexists(workdir) else "is not there"
+        raise LaunchFailed(f"the workdir {workdir} {what}", hint="create it, or set [run] workdir")
     if not os.access(workdir, os.X_OK):
         raise LaunchFailed(f"the workdir {workdir} cannot be entered by this account")
 
@@ -111,7 +114,10 @@ def read_prompt(path: str) -> str:
                 raise LaunchFailed(f"the prompt {path} is not a regular file")
             data = file.read(_PROMPT_MAX + 1)
     except OSError as error:
-        raise LaunchFailed(f"cannot read the prompt {path}: {error.strerror}") from error
+        raise LaunchFailed(
+            f"cannot read the prompt {path}: {error.strerror}",
+            hint="let the agent's account read it, or set [run] prompt; without that the prompt is gtrun's own",
+        ) from error
     if len(data) > _PROMPT_MAX:
         raise LaunchFailed(f"the prompt {path} has more than {_PROMPT_MAX} bytes")
     try:

@@ -27,7 +27,7 @@ def test_program_is_found_in_the_first_folder_that_has_it(tmp_path):
     (tmp_path / "plain/folder").mkdir()
     assert find("tool", folders[2:], "/") == f"{tmp_path}/good/tool"
     assert find("good/tool", (), str(tmp_path)) == f"{tmp_path}/good/tool"
-    with pytest.raises(LaunchFailed, match=r"is not executable: .*/plain/folder"):
+    with pytest.raises(LaunchFailed, match=r"is a folder: .*/plain/folder"):
         find("folder", folders, "/")
     with pytest.raises(LaunchFailed, match=r"is not there: looked in .*/none, .*/plain, .*/good, .*/later"):
         find("nope", folders, "/")
@@ -65,8 +65,8 @@ def test_the_name_of_a_variable_counts():
 def test_workdir(tmp_path):
     check_workdir(str(tmp_path))
     (tmp_path / "file").write_text("")
-    for name in ("none", "file"):
-        with pytest.raises(LaunchFailed, match=f"the workdir {tmp_path}/{name} is not there"):
+    for name, what in (("none", "there"), ("file", "a folder")):
+        with pytest.raises(LaunchFailed, match=f"the workdir {tmp_path}/{name} is not {what}"):
             check_workdir(str(tmp_path / name))
 
 

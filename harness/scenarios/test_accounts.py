@@ -104,7 +104,7 @@ def test_planted_files_lead_root_nowhere(fleet: Box) -> None:
     assert root.results(issue) == ["stopped"]
     fleet.write("/etc/gtrun/fleet.toml", FLEET.replace("[run]", '[run]\nprompt = "~/p.md"'))
     done = root.gtrun("dispatch", "alice", issue, check=1)
-    assert done.err == "gtrun: cannot read the prompt /home/alice/p.md: Permission denied\n"
+    assert done.err.startswith("gtrun: cannot read the prompt /home/alice/p.md: Permission denied\ngtrun: hint: let ")
     assert fleet.path("/root/secret").read_text() == "the secret"
     everything = told.out + told.err + done.err + fleet.journal("-o", "cat")
     assert "the secret" not in everything

@@ -54,7 +54,7 @@ def with_worktrees(sandbox: Sandbox, state: str) -> Sandbox:
 def refuse_hidden(sandbox: Sandbox, what: str, path: str) -> None:
     """Raises LaunchFailed if the sandbox hides what the run executes: it could only fail."""
     if _is_below(path, sandbox.inaccessible_paths):
-        key, hint = "inaccessible_paths", "take it out there"
+        key, hint = "inaccessible_paths", "take what it lies in out of that list"
     elif sandbox.protect_home == "yes" and _is_below(path, effects.HOMES):
         key, hint = "protect_home", 'use "tmpfs" with bind_paths or bind_read_only_paths, or "read-only"'
     elif (

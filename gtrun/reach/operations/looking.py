@@ -287,11 +287,16 @@ def _groups(account: Account, cgroup: str) -> list[Found]:
 def _delegation(controllers: list[str]) -> list[Found]:
     """Limits are in force only where the machine's manager delegates their controller to the user's."""
     missing = [name for name in ("memory", "pids", "cpu") if name not in controllers]
-    return [Found(f"limits of {', '.join(missing)} cannot be in force here", is_fine=True)] if missing else []
+    return (
+        [Found(f"a limit of {', '.join(missing)} would not be in force here: not delegated", is_fine=True)]
+        if missing
+        else []
+    )
 
 
 _DELEGATE = (
-    "[Service] Delegate=cpu io memory pids in /etc/systemd/system/user@.service.d/delegate.conf (systemd.unit(5))"
+    "[Service] Delegate=cpu io memory pids in /etc/systemd/system/user@.service.d/delegate.conf (systemd.unit(5)),"
+    " then systemctl daemon-reload, and restart user@UID.service"
 )
 
 
