@@ -125,7 +125,11 @@ def unpack(payload: str) -> Order:
     except (ValueError, KeyError, TypeError, binascii.Error, msgspec.ValidationError):
         order = None
     if order is None or not nonce_of(payload):
-        raise UsageError("what gtrun forwards is for gtrun alone", hint="type the command itself: gtrun dispatch …")
+        raise UsageError(
+            "what gtrun forwards is for gtrun alone",
+            hint="if this came by ssh, the key opens no other command: type gtrun dispatch … where you are, with"
+            " [claim] host in fleet.toml there",
+        )
     words = order.arguments[1:] if order.arguments[:1] == ("--debug",) else order.arguments
     if not words or words[0] not in COMMANDS or not set(order.environment) <= set(HATCHES):
         raise UsageError(f"this is never forwarded: {shorten(' '.join(order.arguments), 80)!r}")

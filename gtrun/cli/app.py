@@ -15,24 +15,26 @@ from gtrun.errors import GtrunError, UsageError
 from gtrun.exits import Exit
 
 COMMANDS = {
-    "dispatch": "Start a run of one issue by one agent.",
+    "dispatch": "Start a run of one issue by one agent, exactly once.",
     "ps": "Every live run.",
     "live": "Every live unit for one issue.",
     "show": "The history of an issue: attempts, refusals, runs, results.",
     "shipped": "Whether a merged pull request closes an issue.",
-    "logs": "What one run did.",
+    "logs": "What one run wrote.",
     "stop": "Stop the whole run and close it out.",
     "stashes": "Work that a clone sync set aside, and how to bring it back.",
     "quota": "Which agents' quotas are used up; set and clear it by hand.",
     "preflight": "Would a dispatch be refused?",
-    "reconcile": "Close out runs that ended without a close-out, post the markers still owed.",
-    "board": "The local board: add, list, show, comment, label, close, reopen, pr.",
+    "reconcile": "Close out runs that were lost, post markers still owed.",
+    "board": "The local board: its issues, comments, labels, pull requests.",
     "init": "Write a commented fleet.toml.",
     "doctor": "Check this box and say how to mend each fault.",
-    "units": "The units of gtrun: install, uninstall; have systemd look at them.",
-    "info": "Versions.",
+    "units": "Reconcile at boot; have systemd look at the units of runs.",
+    "info": "Versions of gtrun, systemd and Python, and what is new.",
 }
 
+_BEFORE = "--config and --debug come before the command: gtrun --config FILE ps"
+_BETTER_HINTS = {"--config": _BEFORE, "--debug": _BEFORE, "--version": "versions are told by: gtrun info"}
 _TYPED = "gtrun.typed"
 """Where the parser's context keeps the command and its arguments as they were typed."""
 
@@ -50,6 +52,7 @@ class _Lazy(TyperGroup):
         command = typer.main.get_command(module.app)
         command.name = cmd_name
         command.help = command.help or COMMANDS[cmd_name]
+        command.short_help = COMMANDS[cmd_name]
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
@@ -103,5 +106,6 @@ def parse_and_run(arguments: Sequence[str], forwarded: Invocation | None = None)
     except ClickException as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "gtrun"
-        raise UsageError(error.format_message().rstrip("."), hint=f"how it is typed: {command} --help") from error
+        hint = _BETTER_HINTS.get(getattr(error, "option_name", ""), f"how it is typed: {command} --help")
+        raise UsageError(error.format_message().rstrip("."), hint=hint) from error
     return result if isinstance(result, int) else Exit.DONE

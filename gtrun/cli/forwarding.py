@@ -15,6 +15,13 @@ def elsewhere(invocation: Invocation, fleet: Fleet) -> int | None:
     return run_there(invocation, fleet) if belongs_elsewhere(invocation, fleet) else None
 
 
+def whose(invocation: Invocation, fleet: Fleet) -> str:
+    """For "there is nothing": whose agents were asked, if the fleet's own are those of another configuration."""
+    if not belongs_elsewhere(invocation, fleet):
+        return ""
+    return f"asked were the agents of {fleet.source} here; those of {fleet.claim.host}: ssh {fleet.claim.host} gtrun ps"
+
+
 def belongs_elsewhere(invocation: Invocation, fleet: Fleet) -> bool:
     """Whether claims are made by another account or on another box. Raises ConfigError if it was sent here for that."""
     if fleet.claim.host is None:

@@ -25,7 +25,7 @@ def show(kind: str, found: list[Live], silent: list[Unreachable], *, as_json: bo
             say(f"not in force for {one.run.unit.state.name} on {one.agent.name}: {', '.join(one.run.not_in_force)}")
         if one.run.drop_ins:
             say(f"changed by a drop-in is {one.run.unit.state.name} on {one.agent.name}: {', '.join(one.run.drop_ins)}")
-    for hint in {one.hint for one in silent if one.hint}:
+    for hint in dict.fromkeys(one.hint for one in silent if one.hint):
         say(f"hint: {hint}")
 
 

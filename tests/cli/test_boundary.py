@@ -107,6 +107,25 @@ def test_what_cannot_be_typed_so_is_one_line_and_a_hint(arguments, line, capsys)
     assert hint.startswith("gtrun: hint: how it is typed: gtrun ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["ps", "--config", "f"], "--config and --debug come before the command: gtrun --config FILE ps"),
+        (["dispatch", "me", "1", "--debug"], "--config and --debug come before the command: gtrun --config FILE ps"),
+        (["--version"], "versions are told by: gtrun info"),
+    ],
+)
+def test_what_other_tools_take_says_where_it_is_here(arguments, hint, capsys):
+    assert boundary.guarded(arguments) == 2
+    assert capsys.readouterr().err.splitlines()[1] == f"gtrun: hint: {hint}"
+
+
+@pytest.mark.parametrize("arguments", [[], ["quota"], ["preflight"], ["board"], ["units"]])
+def test_no_line_of_the_commands_is_cut(arguments, capsys):
+    boundary.guarded([*arguments, "--help"])
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 def test_no_command_at_all_shows_the_commands(capsys):
     assert boundary.guarded([]) == 2
     assert "Commands:" in capsys.readouterr().err

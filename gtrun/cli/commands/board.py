@@ -64,7 +64,7 @@ def add(
     blocked_by: Annotated[list[str] | None, typer.Option(metavar="ISSUE", help="Repeatable.")] = None,
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> None:
-    """Put a new issue on the board, which is made if there is none, and print its number."""
+    """Put a new issue on the board and print its number. A board is made if there is none."""
     text = _body(body, body_file) or ""
     blockers = [parse_issue(blocker) for blocker in blocked_by or []]
     with _open(context, create=True) as board:
@@ -112,7 +112,7 @@ def pull_request(
     url: Annotated[str, typer.Option(metavar="URL", help="Its address.", show_default=False)],
     state: Annotated[Pull, typer.Option(help="What has become of it; armed: it will be merged by itself.")] = Pull.OPEN,
 ) -> None:
-    """Note a pull request whose merge closes the issue, or what has become of it."""
+    """Note a pull request for an issue, or what has become of it. Its merge closes the issue."""
     key = parse_issue(issue)
     now = PullState.OPEN if state is Pull.ARMED else PullState(state.value)
     with _open(context) as board:

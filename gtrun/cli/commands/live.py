@@ -3,6 +3,7 @@
 import typer
 
 from gtrun.cli.commands import IssueArgument, JsonOption, command_parser
+from gtrun.cli.forwarding import whose
 from gtrun.cli.live_table import show
 from gtrun.cli.output import say
 from gtrun.exits import Exit
@@ -20,8 +21,11 @@ def live(
 ) -> int:
     """Every live unit for one issue. Exits with 1 if there is none."""
     key = parse_issue(issue)
-    found, silent = find_live(context.obj.fleet(), context.obj.caller(), issue=key)
+    fleet = context.obj.fleet()
+    found, silent = find_live(fleet, context.obj.caller(), issue=key)
     show("live", found, silent, as_json=as_json)
     if not found:
         say(f"nothing is live for issue {key}" + (" where it could be asked" if silent else ""))
+        if hint := whose(context.obj, fleet):
+            say(f"hint: {hint}")
     return Exit.DONE if found else Exit.FAILED

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gtrun.cli.commands import IssueArgument, JsonOption, command_parser
+from gtrun.cli.forwarding import whose
 from gtrun.cli.output import document, say
 from gtrun.cli.times import local
 from gtrun.errors import GtrunError
@@ -28,16 +29,18 @@ def logs(
     lines: Annotated[int | None, typer.Option("--lines", "-n", help="Only the last N.", metavar="N", min=0)] = None,
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> None:
-    """What one run did: the newest run of the issue, unless --run or --agent says which."""
+    """What one run wrote: the newest run of the issue, unless --run or --agent says which."""
     key = parse_issue(issue)
-    past, damaged, silent = runs_of(context.obj.fleet(), context.obj.caller(), key, agent=agent)
+    fleet = context.obj.fleet()
+    past, damaged, silent = runs_of(fleet, context.obj.caller(), key, agent=agent)
     for problem in [*(f"{one.agent.name} could not be asked: {one.problem}" for one in silent),
                     *(f"the run record {path} is damaged" for path in damaged)]:  # fmt: skip
         say(problem)
     chosen = [one for one in past if run is None or (one.run.run or "").startswith(run.lower())]
     if not chosen:
         which = f"run {run!r}" if run is not None else "run"
-        raise GtrunError(f"there is no {which} of issue {key}", hint=f"what is known about it: gtrun show {key}")
+        hint = whose(context.obj, fleet) or f"what is known about it: gtrun show {key}"
+        raise GtrunError(f"there is no {which} of issue {key}", hint=hint)
     one = chosen[-1]
     if follow and not as_json and one.run.ending is None:
         _print(read_on(one, lines))

@@ -28,7 +28,7 @@ _NO_ISSUE = IssueKey("0")  # no board has it: the quota guard does not ask for o
 
 @app.command("quota")
 def quota(context: typer.Context, agent: AgentArgument) -> int:
-    """Exits with 9 if a dispatch to this agent would be refused for its quota."""
+    """Exits with 9 if the quota of this agent is used up."""
     return _preflight(context, ("quota", _GUARDS["quota"]), agent, _NO_ISSUE)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gtrun.cli.commands import JsonOption, command_parser
+from gtrun.cli.forwarding import whose
 from gtrun.cli.live_table import show
 from gtrun.cli.output import begin_page, say
 from gtrun.looking import live
@@ -30,6 +31,8 @@ def ps(
         show("ps", found, silent, as_json=as_json)
         if not found and not silent and not (watch and as_json):
             say("nothing is running")
+            if hint := whose(context.obj, fleet):
+                say(f"hint: {hint}")
         if not watch:
             return
         sys.stdout.flush()

@@ -61,9 +61,11 @@ def quota(
 def set_quota(
     context: typer.Context,
     agent: AgentArgument,
-    until: Annotated[str, typer.Option(metavar="T", help="2026-11-30T18:00, 18:00Z-like RFC 3339, or in 90m, 2h.")],
+    until: Annotated[
+        str, typer.Option(metavar="T", help="2026-11-30T18:00 (local), 2026-11-30T18:00Z, or 90m from now.")
+    ],
 ) -> None:
-    """Say that this agent's quota is used up until T; without a zone T is local time."""
+    """Say that this agent's quota is used up until T. Without a zone T is local time."""
     at = _instant(until)
     quota_now = Quota(exhausted=True, resets_at=iso(at), source="gtrun quota set")
     _write(context, context.obj.fleet().agent(agent), quota_now)

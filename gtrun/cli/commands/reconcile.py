@@ -47,6 +47,10 @@ def reconcile(
         for one in report.resolved:
             tell(f"settled: an attempt at issue {one.issue} on {one.agent}, whose dispatcher had died")
         if report.posted:
-            print(f"posted: {report.posted} markers that were owed")
-        print(f"{report.owing} markers are still owed" if report.owing else "nothing is owed any more")
+            print(f"posted: {_markers(report.posted)}")
+        print(f"still owed: {_markers(report.owing)}" if report.owing else "nothing is owed any more")
     return Exit.FAILED if report.problems else Exit.DONE
+
+
+def _markers(count: int) -> str:
+    return f"{count} marker" if count == 1 else f"{count} markers"

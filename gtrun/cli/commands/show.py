@@ -153,7 +153,7 @@ def _run(one: Past) -> tuple[object, ...]:
     owing = [kind for kind in run.owed if kind not in run.posted]
     markers = f"owed: {', '.join(owing)}" if owing else ", ".join(run.posted) or "none"
     ended = outcome(run.ending) if run.ending else "not ended"
-    took = used(run.ending) if run.ending else "-"
+    took = (used(run.ending) if run.ending else "") or "-"
     return (local(run.begun_at), one.agent.name, (run.run or "-")[:12], ended, took, markers)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from gtrun.cli.commands import JsonOption, command_parser
+from gtrun.cli.forwarding import whose
 from gtrun.cli.output import document, say, tell
 from gtrun.errors import GtrunError, UsageError
 from gtrun.exits import Exit
@@ -26,10 +27,11 @@ def stop(
 ) -> int:
     """Stop the whole cgroup of a run and wait until it is closed out."""
     if everything == (issue is not None or agent is not None):
-        raise UsageError("say what to stop: an issue, --agent A, or --all")
+        raise UsageError("say what to stop: an issue, --agent A, both, or --all alone")
     key = parse_issue(issue) if issue is not None else None
     caller = context.obj.caller()
-    found, silent = live(context.obj.fleet(), caller, issue=key, agent=agent)
+    fleet = context.obj.fleet()
+    found, silent = live(fleet, caller, issue=key, agent=agent)
     stopped, failed = [], bool(silent)
     for agent_asked in silent:
         say(f"{agent_asked.agent.name} could not be asked: {agent_asked.problem}")
@@ -51,4 +53,6 @@ def stop(
         document("stop", stopped=stopped, failed=failed)
     elif not found and not silent:
         say("nothing to stop: no such run is live")
+        if hint := whose(context.obj, fleet):
+            say(f"hint: {hint}")
     return Exit.DONE if stopped and not failed else Exit.FAILED

@@ -20,7 +20,7 @@ app = command_parser()
 
 @app.callback()
 def _units() -> None:
-    """The units of gtrun: those of runs, and those that run gtrun by the clock."""
+    """The units of gtrun: those of runs, and the one that reconciles at boot."""
 
 
 @app.command()
@@ -45,7 +45,7 @@ def verify(
     context: typer.Context,
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
-    """Have systemd look at the unit of each agent's runs, and name the drop-ins. Exits with 1 if one is to mend."""
+    """Have systemd look at the unit of each agent's runs. Names its drop-ins; exits with 1 if one is to mend."""
     found = list(verify_units(context.obj.fleet(), context.obj.caller()))
     if as_json:
         document(
