@@ -400,10 +400,10 @@ def test_what_keeps_it_from_getting_there(fleet: Box) -> None:
 
 
 def test_a_key_can_be_held_to_it(fleet: Box) -> None:
-    """The forced command of the README: what gtrun forwards passes, nothing else does."""
+    """The forced command of docs/ssh.md: what gtrun forwards passes, nothing else does."""
     ops, carol = people(fleet)
     issue = ops.issue()
-    (forced,) = re.findall(r"`(restrict,command=.gtrun forwarded .*)`", (CHECKOUT / "README.md").read_text())
+    (forced,) = re.findall(r"`(restrict,command=.gtrun forwarded .*)`", (CHECKOUT / "docs/ssh.md").read_text())
     keys = fleet.path(f"{ops.home}/.ssh/authorized_keys")
     fleet.write(f"{ops.home}/.ssh/authorized_keys", f"{forced} {keys.read_text()}", owner="ops", mode=0o600)
     carol.gtrun("dispatch", "me", issue)
