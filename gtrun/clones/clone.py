@@ -73,12 +73,14 @@ class Clone:
     """A clone with a working tree; `folder` has no symbolic links in it.
 
     `git` runs none of the configured filters, so what it reads are the bytes on the disk; `writing` does.
+    `git_folder` is that of this worktree, `common_folder` has what it shares with others (git-worktree(1)).
     """
 
     folder: str
     git: Git
     writing: Git
     git_folder: str
+    common_folder: str
     config: dict[str, list[str]]
 
     def value(self, key: str) -> str:
@@ -230,7 +232,7 @@ def open_clone(path: str, git: Git) -> Clone:
     if any("=" in one for one in drivers):
         raise Untouchable("one of its filters cannot be turned off")
     off = [f"{one}.{what}" for one in drivers for what in ("clean=", "smudge=", "process=", "required=false")]
-    return Clone(folder, git.given(*off), git, git_folder, config)
+    return Clone(folder, git.given(*off), git, git_folder, common, config)
 
 
 def _whose(*folders: str) -> str:

@@ -18,7 +18,7 @@ _LARGEST = 1 << 20
 
 
 class Stash(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of a clone that was set aside before a run, or a worktree that was made for one (`folder`).
+    """Work of a clone that was set aside before a run, or a worktree that was made for one (`folder`, `is_made`).
 
     `at` is in seconds since the epoch; `what` says how much it is; `command` brings it back, as the agent's account.
     `ref` is where git keeps it, `commit` what that names.
@@ -36,6 +36,7 @@ class Stash(msgspec.Struct, frozen=True, kw_only=True):
     ref: str = ""
     commit: str = ""
     folder: str = ""
+    is_made: bool = True
     board_identity: str = ""
 
 
@@ -50,6 +51,11 @@ def of_run(run: ResolvedRun, run_id: RunId, clone: str, at: float, what: str, co
 
 def _folder(state: str) -> Path:
     return Path(state, "stashes")
+
+
+def place(state: str, run: RunId) -> Path:
+    """Where the records of a run lie: this, and `.PART.json`."""
+    return _folder(state) / run
 
 
 def write(state: str, name: str, stash: Stash) -> Path:

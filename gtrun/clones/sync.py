@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from gtrun.clones import aside, stashes, worktrees
+from gtrun.clones import aside, interrupted, stashes, worktrees
 from gtrun.clones.clone import Clone, Start, is_text, open_clone
 from gtrun.clones.status import Untouchable
 from gtrun.errors import GtrunError, LaunchFailed, StateError
@@ -52,25 +52,45 @@ class Sync:
 
     def _one(self, number: int, path: str) -> str:
         """Sync one clone; gives the folder to work in."""
-        try:
-            clone = open_clone(path, self.git)
-            remote = clone.remote(clone.branch())
-            start = clone.start(remote, self._fetch(clone, remote), self.run.branch)
-        except (Untouchable, GitFailed) as error:
-            raise LaunchFailed(f"the clone {path} cannot be used: {error.message}") from error
-        if self.run.worktree == "fresh":
-            return self._fresh(number, clone, start, "")
-        try:
-            if start is None:
-                raise Untouchable(_UNKNOWN)
-            with clone.locked():
-                self._refuse_used(clone)
+        with contextlib.ExitStack() as held:
+            try:
+                clone = open_clone(path, self.git)
+                remote = clone.remote(clone.branch())
+                why = self._begin(clone, held)
+                start = clone.start(remote, self._fetch(clone, remote), self.run.branch)
+            except (Untouchable, GitFailed) as error:
+                raise LaunchFailed(f"the clone {path} cannot be used: {error.message}") from error
+            if self.run.worktree == "fresh":
+                return self._fresh(number, clone, start, "")
+            try:
+                if why or start is None:
+                    raise Untouchable(why or _UNKNOWN)
                 self._bring(number, clone, start)
-        except (Untouchable, GitFailed, StateError) as error:
-            return self._fresh(number, clone, start, error.message)
+            except (Untouchable, GitFailed, StateError) as error:
+                self._drop_locks(clone)
+                return self._fresh(number, clone, start, error.message)
         if start.why:
             self.note(f"the clone {path} is at {start.name}: {start.why}")
         return path
+
+    def _begin(self, clone: Clone, held: contextlib.ExitStack) -> str:
+        """Have the clone for this sync alone until `held` is left; gives why it cannot be had, empty if it is."""
+        try:
+            held.enter_context(clone.locked())
+            self._refuse_used(clone)
+            killed = interrupted.recover(clone)
+            held.enter_context(interrupted.under_way(clone, self.state, self.run_id))
+        except (Untouchable, GitFailed, StateError) as error:
+            return error.message
+        if killed:
+            before = f"the sync of the clone {clone.folder} before run {killed[:12]}"
+            self.note(f"{before} was killed in the middle: what it left is set aside with the rest")
+        return ""
+
+    def _drop_locks(self, clone: Clone) -> None:
+        """After a git that failed: it may have been killed at its deadline."""
+        with contextlib.suppress(Untouchable):
+            interrupted.drop_locks(clone, self.run_id)
 
     def _fetch(self, clone: Clone, remote: str) -> str | None:
         """Fetch; gives the remote's default branch, as `Clone.fetch` does."""
@@ -78,6 +98,7 @@ class Sync:
         try:
             return clone.fetch(remote, self.run.branch)
         except GitFailed as error:
+            self._drop_locks(clone)
             then = f"as fetched {human_seconds(max(0.0, time.time() - at))} ago" if at else "as of the last fetch"
             self.note(f"the remote of the clone {clone.folder} was not reached ({error.message}): {then}")
         return None
@@ -144,7 +165,7 @@ class Sync:
         try:
             worktrees.add(
                 self.state, f"{self.run_id}.{number}.worktree", clone, start,
-                msgspec.structs.replace(made, folder=str(folder)),
+                msgspec.structs.replace(made, folder=str(folder), is_made=False),
             )  # fmt: skip
         except GtrunError as error:
             raise LaunchFailed(f"{left}, and there is no fresh worktree of {start.name}: {error.message}") from error

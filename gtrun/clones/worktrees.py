@@ -10,6 +10,8 @@ import shutil
 import time
 from pathlib import Path
 
+import msgspec
+
 from gtrun.clones import stashes
 from gtrun.clones.aside import find_work
 from gtrun.clones.clone import Clone, NotAClone, Start, open_clone
@@ -27,26 +29,23 @@ _UNLIMITED = 1 << 62
 def add(state: str, name: str, clone: Clone, start: Start, stash: Stash) -> str:
     """Make a fresh worktree, which has a record from before it is there; gives its folder. Raises GtrunError."""
     folder = Path(stash.folder)
-    ensure_private_folder(folder.parent)
     path = stashes.write(state, name, stash)
     try:
+        ensure_private_folder(folder.parent)
         clone.writing.run("worktree", "add", "--detach", "--quiet", str(folder), start.commit, deadline=CHECKOUT)
         made = clone.git.at(str(folder)).run("rev-parse", "--verify", "HEAD").decode().strip()
         if made != start.commit:
             raise GitFailed("git worktree did not do what it said")
-    except GitFailed:
-        with contextlib.suppress(GitFailed):
-            clone.git.run("worktree", "remove", "--force", str(folder))
-        shutil.rmtree(folder, ignore_errors=True)  # nobody has worked in it yet
-        _drop_folders(folder)
-        stashes.forget(path)
+        stashes.write(state, name, msgspec.structs.replace(stash, is_made=True))
+    except (GitFailed, StateError):
+        _drop(clone.git, path, stash)
         raise
     return str(folder)
 
 
 def held(git: Git, stash: Stash) -> str:
     """What a worktree holds that is nowhere else, in words; empty if that is provably nothing."""
-    if not os.path.lexists(stash.folder):
+    if not stash.is_made or not os.path.lexists(stash.folder):
         return ""
     try:
         clone = open_clone(stash.folder, git)
@@ -71,6 +70,9 @@ def prune(state: str, git: Git) -> None:
         if not stash.folder or is_in_use(state, stash.token) or held(git, stash):
             continue
         folder = Path(stash.folder)
+        if not stash.is_made:
+            _drop(git.at(stash.clone), path, stash)
+            continue
         if folder.exists():
             try:
                 git.at(stash.clone).run("worktree", "remove", str(folder), deadline=CHECKOUT)
@@ -78,6 +80,15 @@ def prune(state: str, git: Git) -> None:
                 continue  # git found something, or its clone is gone
         _drop_folders(folder)
         stashes.forget(path)
+
+
+def _drop(git: Git, path: Path, stash: Stash) -> None:
+    """Remove a worktree that was not made to its end, in which nobody has worked, and its record."""
+    shutil.rmtree(stash.folder, ignore_errors=True)
+    with contextlib.suppress(GitFailed):
+        git.run("worktree", "remove", "--force", "--force", stash.folder)  # twice: it is locked while it is made
+    _drop_folders(Path(stash.folder))
+    stashes.forget(path)
 
 
 def is_in_use(state: str, token: Token) -> bool:

@@ -24,7 +24,7 @@ REMOTE = (
     mkdir dir; echo one > changed; echo in > dir/inner; git add -A; git commit -qm one
     git remote add origin ~/remote.git; git push -q origin main
     git clone -q ~/remote.git ~/src/app
-    echo two > changed; git commit -qam two; git push -q origin main
+    echo two > changed; echo new > new; git add new; git commit -qam two; git push -q origin main
 """
 )
 WORK = r"""
@@ -147,6 +147,49 @@ def test_worktrees_of_ended_runs_go_unless_they_hold_something(box: Box) -> None
     scene.gtrun("reconcile")
     assert scene.asks("stashes")["stashes"] == []
     assert scene.sh("ls -A ~/.local/state/gtrun/stashes; git -C ~/src/app worktree list | wc -l").out == "1\n"
+
+
+# git is in the middle of its checkout as long as it lasts to write out `new`
+HOLD = """
+    cd ~/src/app; echo 'new filter=hold' > .git/info/attributes; touch ~/hold
+    git config filter.hold.smudge 'cat; [ ! -e ~/hold ] || { touch ~/at; exec sleep 600; }'
+"""
+
+
+def a_sync_is_killed_in_the_middle(box: Box) -> None:
+    """Its whole unit, with -9: git leaves its lock. Then by `gtrun stop`."""
+    scene = place(box)
+    scene.sh(WORK + HOLD)
+    before = scene.sh(STATE).out
+    killed = scene.issue()
+    scene.gtrun("dispatch", "me", killed)
+    scene.appears(f"{scene.home}/at", timeout=20)
+    box.run("systemctl", "--user", "kill", "-s", "KILL", f"task-{killed}.service", account="alice")
+    scene.idle(timeout=30)
+    assert scene.results(killed) == ["killed"]
+    assert box.path(f"{scene.home}/src/app/.git/index.lock").exists()
+
+    scene.sh("rm ~/hold ~/at")
+    issue = run(scene)
+    assert "was killed in the middle" in started(scene, issue), f"the marker says {started(scene, issue)}"
+    assert (text(scene, "saw"), text(scene, "where")) == ("", f"{scene.home}/src/app/dir\n")
+    assert text(scene, "head") == scene.sh("git -C ~/remote.git rev-parse main").out + "main\n"
+    box.run(*scene.asks("stashes")["stashes"][0]["command"], account="alice")
+    assert scene.sh(STATE).out == before
+
+    scene.sh("touch ~/hold")
+    stopped = scene.issue()
+    scene.gtrun("dispatch", "me", stopped)
+    scene.appears(f"{scene.home}/at", timeout=20)
+    scene.gtrun("stop", stopped)
+    assert scene.results(stopped) == ["stopped"]
+    scene.sh("rm ~/hold ~/saw")
+    assert scene.results(run(scene)) == ["success"]
+    assert (text(scene, "saw"), text(scene, "where")) == ("", f"{scene.home}/src/app/dir\n")
+
+
+def test_a_sync_is_killed_in_the_middle(box: Box) -> None:
+    a_sync_is_killed_in_the_middle(box)
 
 
 def test_two_live_runs_do_not_share_a_clone(box: Box) -> None:

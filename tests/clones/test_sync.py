@@ -15,153 +15,16 @@ import pytest
 from gtrun.account import own
 from gtrun.clones import stashes, worktrees
 from gtrun.clones import sync as syncing
-from gtrun.clones.sync import Sync, moved
+from gtrun.clones.sync import moved
 from gtrun.errors import LaunchFailed
 from gtrun.git import git_of
-from gtrun.model import Issue, Limits, ResolvedRun
-from gtrun.names import IssueKey, RunId, Token, UnitName
+from gtrun.names import RunId, Token, UnitName
 from gtrun.state import record as records
 from gtrun.state.record import Begun, WorksIn
+from tests.clones.place import RUN, Place, everything, on, others, tree, write
 from tests.clones.states import ASIDE, UNTOUCHED
 
-RUN = RunId("a" * 32)
-IDENTITY = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@b"}
 SECRET = "hunter2"  # noqa: S105
-
-
-class Place:
-    """A remote with two commits, a clone of it that is one behind, and an account's state."""
-
-    def __init__(self, root: Path, like: "Place | None" = None) -> None:
-        self.root, self.clone, self.remote, self.state = root, root / "app", root / "remote.git", root / "state"
-        self.home = root / "home"
-        self.home.mkdir()
-        self.notes: list[str] = []
-        self.moved: dict[str, str] = {}
-        if like is None:
-            self.make()
-            return
-        for name in ("app", "remote.git"):
-            shutil.copytree(like.root / name, root / name, symlinks=True)
-        self.git(self.clone, "remote", "set-url", "origin", str(self.remote))
-        self.tip = like.tip
-
-    def make(self) -> None:
-        seed = self.root / "seed"
-        self.git(self.root, "init", "-q", "--bare", "-b", "main", str(self.remote))
-        self.git(self.root, "init", "-q", "-b", "main", str(seed))
-        write(seed / "kept", "kept\n")
-        write(seed / "changed", "one\n")
-        write(seed / "dir/inner", "inner\n")
-        write(seed / "run.sh", "#!/bin/sh\n")
-        (seed / "link").symlink_to("kept")
-        write(seed / ".gitignore", "*.log\nbuild/\n")
-        self.commit(seed, "one")
-        self.git(seed, "remote", "add", "origin", str(self.remote))
-        self.git(seed, "push", "-q", "origin", "main")
-        self.git(self.root, "clone", "-q", str(self.remote), str(self.clone))
-        write(seed / "changed", "two\n")
-        write(seed / "new", "new\n")
-        self.commit(seed, "two")
-        self.git(seed, "push", "-q", "origin", "main")
-        self.tip = self.git(seed, "rev-parse", "HEAD").strip()
-
-    def environment(self) -> dict[str, str]:
-        return {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home),
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_OPTIONAL_LOCKS": "0",
-            **IDENTITY,
-        }
-
-    def git(self, folder: Path, *arguments: str | bytes) -> str:
-        done = subprocess.run(
-            ["git", "-C", folder, *arguments],  # noqa: S607
-            env=self.environment(), check=True, capture_output=True, timeout=60,
-        )  # fmt: skip
-        return os.fsdecode(done.stdout)
-
-    def sh(self, script: str) -> None:
-        """Do something in the clone."""
-        subprocess.run(["bash", "-euc", script], cwd=self.clone, env=self.environment(), check=True, timeout=60)  # noqa: S607
-
-    def commit(self, folder: Path, message: str) -> None:
-        self.git(folder, "add", "-A")
-        self.git(folder, "commit", "-q", "-m", message)
-
-    def resolved(self, **changes: object) -> ResolvedRun:
-        run = ResolvedRun(
-            token=Token("b" * 32), agent="me", rig="here", issue=Issue(key=IssueKey("1"), title="T"),
-            unit=UnitName("task-1.service"), identifier="task-1", board="/b", terminal_labels=(), terminal_glyphs=(),
-            backend="x", command=("x",), prompt="", workdir=f"{self.clone}/dir", environment={}, path=("/usr/bin",),
-            time_limit=None, stop_timeout=30, limits=Limits(), keep=1, dispatched_at=1, dispatched_by="me",
-            clones=(str(self.clone),),
-        )  # fmt: skip
-        return msgspec.structs.replace(run, **changes)
-
-    def sync(self, run_id: RunId = RUN, **changes: object) -> str:
-        """Sync; gives the workdir of the run."""
-        account = msgspec.structs.replace(own({}), home=str(self.home))
-        git = git_of(account, {}).given(GIT_CONFIG_NOSYSTEM="1")
-        run = self.resolved(**changes)
-        return Sync(run, run_id, str(self.state), git, self.notes.append, self.moved.__setitem__).all().workdir
-
-    def stashes(self) -> list[stashes.Stash]:
-        return [stash for _, stash in stashes.read_all(str(self.state))[0]]
-
-
-def write(path: Path, text: str | bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-
-
-def tree(folder: Path) -> dict[bytes, tuple[str, bytes]]:
-    """Every file below, but what is git's own: its kind and its bytes."""
-    found = {}
-    for path in map(Path, folder.rglob("*")):
-        inside = os.fsencode(path.relative_to(folder))
-        if inside.startswith(b".git/") or inside == b".git":
-            continue
-        if path.is_symlink():
-            found[inside] = ("link", os.fsencode(path.readlink()))
-        elif path.is_file():
-            found[inside] = ("program" if path.stat().st_mode & stat.S_IXUSR else "file", path.read_bytes())
-    return found
-
-
-@pytest.fixture(scope="session")
-def first(tmp_path_factory):
-    return Place(tmp_path_factory.mktemp("first"))
-
-
-@pytest.fixture
-def place(tmp_path, first):
-    return Place(tmp_path, first)
-
-
-def everything(place: Place) -> tuple[object, ...]:
-    """What a clone is: its files, its index and its HEAD."""
-    return (
-        tree(place.clone),
-        place.git(place.clone, "ls-files", "-s", "-z"),
-        place.git(place.clone, "rev-parse", "HEAD"),
-        place.git(place.clone, "status", "--porcelain", "-z", "--untracked-files=all"),
-    )
-
-
-def others(place: Place) -> list[str]:
-    """Every local branch but the remote's default one, with its commit."""
-    listed = place.git(place.clone, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
-    return [line for line in listed.splitlines() if not line.startswith("refs/heads/main ")]
-
-
-def on(place: Place) -> tuple[str, str]:
-    """The branch that the clone is on, and its commit."""
-    return (
-        place.git(place.clone, "branch", "--show-current").strip(),
-        place.git(place.clone, "rev-parse", "HEAD").strip(),
-    )
 
 
 @pytest.mark.parametrize("script", ASIDE.values(), ids=ASIDE)
@@ -181,7 +44,7 @@ def test_what_is_in_it_comes_back_byte_for_byte(place, script):
     assert note.startswith(f"set aside from the clone {stash.clone}: {stash.what}; to bring it back: ")
     assert note.endswith(" ".join(stash.command))
     shutil.rmtree(place.clone / ".git/hooks")
-    subprocess.run(stash.command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    place.bring_back(stash)
     assert everything(place) == before
     place.git(place.clone, "fsck", "--strict")
 
@@ -191,7 +54,7 @@ def test_what_is_to_be_added_comes_back_as_a_file(place):
     before = tree(place.clone)
     place.sync()
     assert place.git(place.clone, "status", "--porcelain") == ""
-    subprocess.run(place.stashes()[0].command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    place.bring_back(place.stashes()[0])
     assert tree(place.clone) == before
 
 
@@ -335,10 +198,10 @@ def test_commits_of_the_default_branch_are_set_aside_as_well(place):
     assert [note.partition("; ")[0] for note in place.notes] == [
         f"set aside from the clone {place.clone}: {stash.what}" for stash in (work, branch)
     ]
-    subprocess.run(work.command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    place.bring_back(work)
     assert everything(place) == before
     place.sh("git add -A; git commit -qm all")
-    subprocess.run(branch.command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    place.bring_back(branch)
     assert on(place) == (f"gtrun-{RUN[:12]}-0-branch", tip)
 
 
@@ -458,7 +321,7 @@ def test_clones_of_other_kinds(place, option):
     before = everything(place)
     assert place.sync() == f"{place.clone}/dir"
     assert place.git(place.clone, "status", "--porcelain") == ""
-    subprocess.run(place.stashes()[0].command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    place.bring_back(place.stashes()[0])
     assert everything(place) == before
 
 
@@ -468,7 +331,7 @@ def test_a_linked_worktree_is_a_clone_as_well(place):
     wt = str(place.root / "wt")
     assert place.sync(clones=(wt,), workdir=wt) == wt
     assert place.git(Path(wt), "status", "--porcelain") == ""
-    subprocess.run(place.stashes()[0].command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    place.bring_back(place.stashes()[0])
     assert (place.root / "wt/untracked").read_text() == "u"
 
 
@@ -483,7 +346,7 @@ def test_sha256(place):
     before = everything(place)
     place.sync()
     assert place.git(place.clone, "status", "--porcelain") == ""
-    subprocess.run(place.stashes()[0].command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    place.bring_back(place.stashes()[0])
     assert everything(place) == before
 
 
@@ -614,7 +477,7 @@ def test_a_reset_that_fails_is_said_and_all_is_kept(place):
     assert "(it could not be reset: git checkout ended with 128)" in caught.value.message
     (stash,) = place.stashes()
     place.sh("rm .git/info/attributes; git reset -q --hard; git clean -fdq")
-    subprocess.run(stash.command, env=place.environment(), check=True, capture_output=True, timeout=60)
+    place.bring_back(stash)
     assert everything(place) == before
 
 
