@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from harness.barrier import Barrier
 from harness.box import Box
 from harness.conftest import MakeBox
 from harness.control import Edit, Mutant, kill, prepare
@@ -232,6 +233,26 @@ def test_ended_while_it_was_prepared(box: Box, ends_it: str, result: str, reason
     (ended,) = scene.runs(issue)
     assert (ended["ending"]["result"], ended["ending"]["reason"]) == (result, reason)
     assert not scene.markers(issue)
+    assert not scene.open_records()
+
+
+IN_APPEND = Barrier("in-append", "state/record.py", "            _append(own, _read(own), facts)")
+
+
+def test_killed_while_it_writes_inside(box: Box) -> None:
+    """The manager keeps the record open for the unit; a lock on it must not outlive whoever took it."""
+    prepare(box, [IN_APPEND.edit])
+    scene = Scene(box)
+    scene.runs_shell("exit 0", "[run.sandbox]\nprivate_tmp = true\n")
+    issue = scene.issue()
+    IN_APPEND.close(scene)
+    dispatching = box.spawn("gtrun", "dispatch", "me", issue, account=scene.account)
+    IN_APPEND.wait_for(scene)
+    scene.sh(f"systemctl --user kill -s KILL task-{issue}.service")
+    assert answer(dispatching).code == 0
+    scene.idle(timeout=20)
+    assert scene.results(issue) == ["killed"]
+    assert scene.kinds(issue) == ["started", "finished"]
     assert not scene.open_records()
 
 
