@@ -24,21 +24,27 @@ _MOST = 1 << 28  # bytes of an answer, which is kept in memory
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PASSED_ON = frozenset(
     {
-        "ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSH_AUTH_SOCK", "SSL_CERT_DIR", "SSL_CERT_FILE",
-        "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR",
+        "ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "SSH_AUTH_SOCK", "SSL_CERT_DIR",
+        "SSL_CERT_FILE", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR",
     }
 )  # fmt: skip
+ALONE = (
+    # no program of the repository's: not before, not after, not beside
+    "core.hooksPath=/dev/null", "core.fsmonitor=false",
+    # nothing that git leaves behind in the unit
+    "gc.auto=0", "maintenance.auto=false",
+)  # fmt: skip
+"""Settings by which git does what it is told, and that alone."""
+
+_SSH = "-oBatchMode=yes -oConnectTimeout=8 -oControlMaster=no -oControlPath=none -oForwardAgent=no"
 _SETTINGS = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",  # a daemon, and it may be wrong
+    *ALONE,
     "core.untrackedCache=false",  # these too are believed, not looked at
     "core.trustctime=true",
     "core.checkStat=default",
     "core.fileMode=true",
     "core.symlinks=true",
     "core.fsync=all",
-    "gc.auto=0",
-    "maintenance.auto=false",
     "submodule.recurse=false",
     "protocol.ext.allow=never",
     "credential.interactive=false",
@@ -124,6 +130,16 @@ class Git:
             raise GitFailed(f"git cannot be executed: {error.strerror}") from error
 
 
+def passed_on(inherited: Mapping[str, str]) -> dict[str, str]:
+    """What git needs of this process's environment to speak to a remote: little."""
+    return {name: value for name, value in inherited.items() if name.upper() in _PASSED_ON}
+
+
+def over_ssh(configured: str) -> str:
+    """GIT_SSH_COMMAND: the configured `core.sshCommand`, or ssh, so that it asks nobody and leaves nothing behind."""
+    return f"{configured or 'ssh'} {_SSH}"
+
+
 def _said(arguments: Sequence[str | bytes]) -> str:
     """The subcommand, and nothing of what may be secret."""
     return os.fsdecode(arguments[0])
@@ -136,7 +152,6 @@ def git_of(
 
     `folders` are searched for programs, of which git may call some (credential helpers), before the system's.
     """
-    passed_on = {name: value for name, value in inherited.items() if name.upper() in _PASSED_ON}
     ours = {
         "HOME": account.home,
         "USER": account.name,
@@ -149,4 +164,4 @@ def git_of(
         "GIT_TERMINAL_PROMPT": "0",
         "SSH_ASKPASS_REQUIRE": "never",
     }
-    return Git("/", passed_on | ours, until)
+    return Git("/", passed_on(inherited) | ours, until)

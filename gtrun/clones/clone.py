@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gtrun.clones.status import Status, Untouchable, hidden, parse_config, parse_status
 from gtrun.errors import LaunchFailed
-from gtrun.git import Git, GitFailed
+from gtrun.git import Git, GitFailed, over_ssh
 from gtrun.text import plain
 
 FETCH = 30.0
@@ -33,7 +33,6 @@ _STATUS = (
 _LISTING = ("ls-files", "-v", "-s", "-z")
 _REMOTE = re.compile(r"remote\..+\.url", re.DOTALL)
 _REF = "%(refname)%00%(objectname)%00%(upstream)%00%(symref)%00%(worktreepath)"
-_SSH = "ssh -oBatchMode=yes -oConnectTimeout=10"
 
 
 class NotAClone(LaunchFailed):
@@ -143,7 +142,7 @@ class Clone:
 
         Raises GitFailed, also at the deadline, and Untouchable if it has no branch `wanted`, which may be empty.
         """
-        git = self.git if self.value("core.sshcommand") else self.git.given(GIT_SSH_COMMAND=_SSH)
+        git = self.git.given(GIT_SSH_COMMAND=over_ssh(self.value("core.sshcommand")))
         refs = ("HEAD", *((f"refs/heads/{wanted}",) if wanted else ()))
         told = os.fsdecode(git.run("ls-remote", "--symref", "--", remote, *refs, deadline=FETCH))
         default: str | None = ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gtrun.errors import GtrunError
+from gtrun.git import ALONE, over_ssh, passed_on
 from gtrun.process import PATH, Captured, finish
 from gtrun.text import plain, shorten
 
@@ -18,21 +19,9 @@ FETCH_SECONDS = 10.0
 """What a remote has for its answer: a run waits for it."""
 
 _SECONDS = 20.0
-_PASSED_ON = frozenset(
-    {
-        "HOME", "USER", "LOGNAME", "TMPDIR", "SSH_AUTH_SOCK", "XDG_CONFIG_HOME", "XDG_CACHE_HOME",
-        "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-    }
-)  # fmt: skip
-_SETTINGS = (
-    # no program of the repository's: not before, not after, not beside
-    "core.hooksPath=/dev/null", "core.fsmonitor=false", "core.askPass=",
-    # nothing that git leaves behind in the unit
-    "gc.auto=0", "maintenance.auto=false",
-    # whose clone it is has been looked at: `not ours to write` is an answer of its own
-    "safe.directory=*",
-)  # fmt: skip
-_SSH = "-oBatchMode=yes -oConnectTimeout=8 -oControlMaster=no -oControlPath=none -oForwardAgent=no"
+# whose clone it is has been looked at: `not ours to write` is an answer of its own
+_SETTINGS = (*ALONE, "core.askPass=", "safe.directory=*")
+_ACCOUNT = frozenset({"HOME", "USER", "LOGNAME"})
 _ERROR = re.compile(r"(?:fatal|error|ssh|gtrun: this is a bug in gtrun): ", re.IGNORECASE)
 _LOGIN = re.compile(r"://[^/@\s]*@")
 
@@ -82,7 +71,8 @@ def parse_state(output: str) -> State:
 
 def closed(environment: Mapping[str, str]) -> dict[str, str]:
     """What programs that speak to a remote need of an environment."""
-    kept = {name: value for name, value in environment.items() if name.upper() in _PASSED_ON or name.startswith("PIP_")}
+    ours = {name: value for name, value in environment.items() if name in _ACCOUNT or name.startswith("PIP_")}
+    kept = passed_on(environment) | ours
     kept.setdefault("HOME", pwd.getpwuid(os.geteuid()).pw_dir)
     return kept | {"PATH": PATH, "LC_ALL": "C.UTF-8"}  # what they say is read by us
 
@@ -102,7 +92,7 @@ class Checkout:
     def fetch(self) -> None:
         """Ask the remote of the branch that is checked out. Raises GitError, also at the deadline."""
         theirs = self._run("config", "--get", "core.sshCommand").output.strip()
-        environment = {"GIT_SSH_COMMAND": f"{theirs or 'ssh'} {_SSH}"}
+        environment = {"GIT_SSH_COMMAND": over_ssh(theirs)}
         options = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
         self._git("fetch", *options, environment=environment, deadline=FETCH_SECONDS)
 

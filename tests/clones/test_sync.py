@@ -417,6 +417,21 @@ def test_what_a_remote_prints_is_nobodys_to_read(place, capfd):
     assert SECRET not in "".join([*place.notes, *capfd.readouterr()])
 
 
+@pytest.mark.parametrize("is_configured", [True, False])
+def test_ssh_asks_nobody_and_leaves_nothing_behind(place, is_configured):
+    """No connection that outlives the fetch, whichever ssh it is."""
+    programs = place.root / "bin"
+    write(programs / "ssh", f'#!/bin/sh\necho "$@" >> {place.root}/asked\nexit 1\n')
+    (programs / "ssh").chmod(0o755)
+    place.sh("git remote set-url origin ssh://host.invalid/x")
+    if is_configured:
+        place.git(place.clone, "config", "core.sshCommand", f"{programs}/ssh -4")
+    place.sync(programs=() if is_configured else [str(programs)])
+    asked = (place.root / "asked").read_text().splitlines()[-1]
+    assert {"-oBatchMode=yes", "-oControlMaster=no", "-oControlPath=none"} <= set(asked.split())
+    assert ("-4" in asked.split()) is is_configured
+
+
 def test_another_run_that_prepares_it_keeps_it(place):
     descriptor = os.open(place.clone / ".git", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
