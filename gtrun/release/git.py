@@ -23,7 +23,8 @@ _SECONDS = 20.0
 _SETTINGS = (*ALONE, "core.askPass=", "safe.directory=*")
 _ACCOUNT = frozenset({"HOME", "USER", "LOGNAME"})
 _ERROR = re.compile(r"(?:fatal|error|ssh|gtrun: this is a bug in gtrun): ", re.IGNORECASE)
-_LOGIN = re.compile(r"://[^/@\s]*@")
+_OURS = re.compile(r"(?:fatal|ssh): ", re.IGNORECASE)  # of a fetch: an error may be what the remote's programs print
+_URL = re.compile(r"://[^\s']*")
 
 
 class GitError(GtrunError):
@@ -94,7 +95,9 @@ class Checkout:
         theirs = self._run("config", "--get", "core.sshCommand").output.strip()
         environment = {"GIT_SSH_COMMAND": over_ssh(theirs)}
         options = ("--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
-        self._git("fetch", *options, environment=environment, deadline=FETCH_SECONDS)
+        done = self._run("fetch", *options, environment=environment, deadline=FETCH_SECONDS)
+        if done.code != 0:
+            raise GitError(f"git fetch: {last_words(done, _OURS)}")
 
     def upstream_commit(self) -> str:
         """The commit of the upstream branch, as of the last fetch. Raises GitError."""
@@ -144,9 +147,9 @@ class Checkout:
             raise GitError(f"git {arguments[0]} did not end within {deadline:g} s") from None
 
 
-def last_words(done: Captured) -> str:
-    """Why a program failed, in one line that carries no login: its first error, or what it said last."""
+def last_words(done: Captured, error: re.Pattern[str] = _ERROR) -> str:
+    """Why a program failed, in one line: its first error, or what it said last. A URL may carry a login or a token."""
     lines = [line.strip() for line in (done.errors or done.output).splitlines() if line.strip()]
-    errors = [line for line in lines if _ERROR.match(line)]
+    errors = [line for line in lines if error.match(line)]
     said = (errors or lines[-1:] or [f"exit code {done.code}"])[0]
-    return shorten(plain(_LOGIN.sub("://", said.removeprefix("fatal: "))), 200)
+    return shorten(plain(_URL.sub("://…", said.removeprefix("fatal: "))), 200)

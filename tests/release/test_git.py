@@ -113,6 +113,16 @@ def test_a_remote_that_is_gone(upstream, checkout):
         checkout.fetch()
 
 
+def test_what_the_remotes_programs_print_is_not_told(clone, checkout, tmp_path):
+    script = tmp_path / "talks"
+    script.write_text("#!/bin/sh\necho error: secret >&2; echo secret >&2; exit 1\n")
+    script.chmod(0o755)
+    git(clone, "config", "remote.origin.uploadpack", str(script))
+    with pytest.raises(GitError) as caught:
+        checkout.fetch()
+    assert caught.value.message == "git fetch: Could not read from remote repository."
+
+
 def test_environment_is_closed():
     told = closed(
         {"HOME": "/h", "PATH": "/evil", "GIT_DIR": "/evil", "GIT_SSH_COMMAND": "evil", "PYTHONPATH": "/evil",
@@ -127,7 +137,8 @@ def test_environment_is_closed():
     ("errors", "said"),
     [
         ("fatal: 'x' is no repository\nfatal: Could not read\n\nand the repository exists.\n", "'x' is no repository"),
-        ("warning: a\nfatal: unable to access 'https://me:secret@h/x/'\n", "unable to access 'https://h/x/'"),
+        ("warning: a\nfatal: unable to access 'https://me:secret@h/x/'\n", "unable to access 'https://…'"),
+        ("fatal: unable to access 'https://h/x?token=secret': no route\n", "unable to access 'https://…': no route"),
         ("ssh: connect to host h port 22: refused\nfatal: Could not read\n", "ssh: connect to host h port 22: refused"),
         ("something\nelse\x1b[31m\n", "else\\x1b[31m"),
         ("", "exit code 3"),
