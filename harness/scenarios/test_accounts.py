@@ -128,7 +128,7 @@ def test_what_an_account_writes_about_itself(fleet: Box) -> None:
         fleet.write(f"{state}/runs/open/{name}.jsonl", text, owner="alice", mode=0o600)
 
     bottomless = "[" * 100_000 + "]" * 100_000
-    plant("a", first)
+    plant("a", first, {"type": "begun", "run": "e" * 32, "at": None})
     first["run"]["issue"]["key"] = issue
     ending = {"result": "failed", "signal": "\x1b[2J", "duration": 1e300}
     plant("b", first, {"type": "begun", "run": "f" * 32, "at": 1e300}, {"type": "ended", "ending": ending, "at": 1e300})
@@ -136,7 +136,7 @@ def test_what_an_account_writes_about_itself(fleet: Box) -> None:
     fleet.write(f"{state}/quota.json", f'{{"exhausted":false,"x":{bottomless}}}', owner="alice", mode=0o600)
     told = [root.gtrun(*command) for command in (("show", issue), ("show", issue, "--json"), ("logs", issue), ("ps",))]
     told.append(root.gtrun("reconcile", check=1))
-    assert "lost: issue 7\\x1b[2J on al\\x1b]0;x\\x07, run None" in told[-1].out, told[-1].out
+    assert "lost: issue 7\\x1b[2J on al\\x1b]0;x\\x07, run eeee" in told[-1].out, told[-1].out
     told.append(root.gtrun("dispatch", "alice", issue))
     assert "gtrun: quota guard failed open: " in told[-1].err
     told.append(root.gtrun("stop", issue))

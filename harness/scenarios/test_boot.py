@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from harness.barrier import Barrier
 from harness.box import Box
-from harness.control import Edit, Mutant, kill
+from harness.control import Edit, Mutant, kill, prepare
 from harness.scenarios.test_closeout import board_of, host_processes
 from harness.scene import Scene
 
@@ -132,6 +133,32 @@ def test_what_is_lost_and_what_is_not_ours(box: Box) -> None:
     issue_is_gone(box)
 
 
+AT_BEGIN = Barrier("begin", "runner/run.py", '    run_id = RunId(os.environ["INVOCATION_ID"])')
+
+
+def lost_before_it_could_say_a_word(box: Box) -> None:
+    """The manager is killed when the dispatch has said "started" and the runner's interpreter is still starting up."""
+    scene = Scene(box)
+    AT_BEGIN.close(scene)
+    scene.runs_shell(SLEEPS)
+    issue = scene.issue()
+    scene.gtrun("dispatch", "me", issue)
+    AT_BEGIN.wait_for(scene)
+    box.run("systemctl", "kill", "--kill-who=main", "-s", "KILL", "user@1000.service")
+    box.wait_for("the manager's end", lambda: not host_processes(box, 1000), timeout=20)
+    AT_BEGIN.open(scene)
+    box.run("systemctl", "restart", "user@1000.service")
+    scene.gtrun("reconcile")
+    assert scene.results(issue) == ["lost"], f"results are {scene.results(issue)}"
+    assert reason(scene, issue).startswith("its user manager was killed, and no close-out was run")
+    assert scene.kinds(issue) == []
+
+
+def test_lost_before_it_could_say_a_word(box: Box) -> None:
+    prepare(box, [AT_BEGIN.edit])
+    lost_before_it_could_say_a_word(box)
+
+
 def closeouts_are_killed(box: Box) -> None:
     """Both close-outs are killed at once: what the manager said of the program is in the journal."""
     scene = Scene(box)
@@ -176,6 +203,13 @@ MUTANTS = [
         [Edit("unit_files.py", "yield from worker.call(at_agent.enable, at_agent.UnitFiles(names))", "yield ''")],
         the_issue_says_it_after_a_power_failure,
         r"results are \[\[None\], \[None\]\]",
+    ),
+    Mutant(
+        "a start is not noted",
+        [Edit("reach/operations/starting.py", "            record.append(Begun(run, None))", "            pass")],
+        lost_before_it_could_say_a_word,
+        r"results are \[\]",
+        setup=[AT_BEGIN.edit],
     ),
     Mutant(
         "a unit is known by its name",

@@ -38,7 +38,7 @@ def _cause(session: Session, run: Run, left: Remains) -> str:
         began = int(session.bus.get(OBJECT, MANAGER, "UserspaceTimestamp", "t")) / 1_000_000
     except GtrunError:
         return "its user manager is down"
-    if run.begun_at is not None and began > run.begun_at:
+    if began > (run.begun_at or run.resolved.dispatched_at):
         return "its user manager was killed"
     return "its unit is gone"
 

@@ -16,7 +16,7 @@ from gtrun.reach.operations.session import Name, Nothing, Session, by_token
 from gtrun.reach.route import this_installation
 from gtrun.release.installation import pinned
 from gtrun.state import record as records
-from gtrun.state.record import Ended, Record
+from gtrun.state.record import Begun, Ended, Record, RecordInUse
 from gtrun.systemd import exitstatus, idle, transient, units
 from gtrun.systemd.bus import MANAGER, OBJECT, BusError, BusTimeout
 from gtrun.systemd.units import UnitState, version_number
@@ -202,6 +202,8 @@ def await_start(session: Session, arguments: Job) -> Launched:
         bus.call_unit(arguments.path, "Unref")
         return Launched(run_id, drop_ins=tuple(laid_over), is_preparing=True)
     if result == "done":
+        if run_id is not None:
+            _note_execution(session, arguments.run.token, run_id)
         ignored = confinement.not_in_force(session, arguments.run, arguments.path)
         laid_over = confinement.drop_ins(bus, arguments.path)
         bus.call_unit(arguments.path, "Unref")
@@ -219,6 +221,17 @@ def await_start(session: Session, arguments: Job) -> Launched:
         if status == exitstatus.CREDENTIALS
         else f"its own words: journalctl --user -n 20 -u {arguments.run.unit}",
     )
+
+
+def _note_execution(session: Session, token: Token, run: RunId) -> None:
+    """That the manager has executed the runner, which will say so itself once its interpreter is up.
+
+    If both end before that, as with the manager, nothing else tells this run from one that was only prepared.
+    """
+    path = records.open_folder(session.account.state) / f"{token}.jsonl"
+    with contextlib.suppress(FileNotFoundError, RecordInUse), Record(path, wait=False) as record:  # then it is up
+        if record.run.run is None:
+            record.append(Begun(run, None))
 
 
 def _job_result(session: Session, arguments: Job) -> str | None:
