@@ -5,7 +5,6 @@ Every state of a clone is in tests/clones; here is what the run, its marker and 
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 
@@ -41,12 +40,17 @@ STATE = r"""
 """
 
 
-def place(box: Box, script: str = TELL, more: str = "") -> Scene:
+def place(box: Box, script: str = TELL) -> Scene:
     """An account with a clone that is one commit behind its remote, and an agent that works in it."""
     scene = Scene(box)
     scene.sh(REMOTE)
-    scene.runs_shell(script, f'clones = ["~/src/app"]\nworkdir = "~/src/app/dir"\n{more}')
+    configure(scene, script)
     return scene
+
+
+def configure(scene: Scene, script: str, more: str = "") -> None:
+    """What the agent runs in its clone."""
+    scene.runs_shell(script, f'clones = ["~/src/app"]\nworkdir = "~/src/app/dir"\n{more}')
 
 
 def run(scene: Scene, title: str = "Mend the roof") -> str:
@@ -100,7 +104,17 @@ def work_is_set_aside_and_comes_back(box: Box) -> None:
 
 
 def test_work_is_set_aside_and_comes_back(box: Box) -> None:
+    """And then, by configuration, nothing of it is touched."""
     work_is_set_aside_and_comes_back(box)
+    scene = Scene(box)
+    configure(scene, TELL + "; echo {workdir} > ~/given", 'worktree = "fresh"')
+    scene.sh("cd ~/src/app; echo mine > dir/inner; echo u > untracked")
+    before = scene.sh(STATE).out
+    issue = run(scene)
+    assert scene.sh(STATE).out == before
+    assert text(scene, "given") == text(scene, "where") != f"{scene.home}/src/app/dir\n"
+    assert f"the clone {scene.home}/src/app is not used: the run works in a fresh worktree" in started(scene, issue)
+    assert scene.asks("stashes")["stashes"] == []
 
 
 BROKEN = """
@@ -278,25 +292,7 @@ def test_stashes_of_the_whole_fleet(box: Box) -> None:
     assert len(rows) == 3
 
 
-def test_the_habit_of_a_fresh_worktree(box: Box) -> None:
-    scene = place(box, TELL + "; echo {workdir} > ~/given", 'worktree = "fresh"')
-    scene.sh(WORK)
-    before = scene.sh(STATE).out
-    issue = run(scene)
-    assert scene.sh(STATE).out == before
-    assert text(scene, "given") == text(scene, "where")
-    assert f"the clone {scene.home}/src/app is not used: the run works in a fresh worktree" in started(scene, issue)
-    document = json.loads(scene.gtrun("stashes", "--json").out)
-    assert document["stashes"] == []
-
-
 MUTANTS = [
-    Mutant(
-        "a run that starts on the branch of the one before",
-        [Edit("clones/clone.py", "        branch = wanted or ", "        branch = self.branch() or ")],
-        work_is_set_aside_and_comes_back,
-        r"the program was on \['[0-9a-f]+', 'issue-0'\]",
-    ),
     Mutant(
         "a sync without a record",
         [Edit("clones/sync.py", "        stashes.write(self.state, f\"{self.run_id}.{part}\", msgspec",
