@@ -13,7 +13,7 @@ from harness.scenarios.test_start import answer
 from harness.scene import Scene
 
 WORKS = "exec sleep 60"
-BEGINS = "        ledger.begin(replace(attempt, unit=run.unit), verdicts)\n"
+BEGINS = "        ledger.begin(replace(attempt, unit=run.unit, board=board.identity), verdicts)\n"
 STARTS = (
     "        claim, verdicts = Claim(), []\n"
     "        try:\n"
@@ -190,7 +190,13 @@ MUTANTS = [
     ),
     Mutant(
         "a worker that died taken for a failed launch",
-        [Edit("reach/worker.py", "        return ManagerSilent(", "        return GtrunError(")],
+        [
+            Edit(
+                "reach/worker.py",
+                '        return ManagerSilent(\n            f"the process',
+                '        return GtrunError(\n            f"the process',
+            )
+        ],
         worker_killed_after_the_start,
         r"exit code 1: gtrun: the process that acts for alice went away",
         setup=[IN_WORKER_AFTER_START.edit],
