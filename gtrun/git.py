@@ -9,10 +9,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from gtrun.account import Account
 from gtrun.errors import GtrunError
 from gtrun.process import converse
+
+if TYPE_CHECKING:
+    from gtrun.account import Account  # scripts/install has no package of others yet, as that one needs
 
 LOCAL = 60.0
 """Seconds for what reads or writes a clone."""
@@ -146,7 +149,7 @@ def _said(arguments: Sequence[str | bytes]) -> str:
 
 
 def git_of(
-    account: Account, inherited: Mapping[str, str], folders: Sequence[str] = (), *, until: float = math.inf
+    account: "Account", inherited: Mapping[str, str], folders: Sequence[str] = (), *, until: float = math.inf
 ) -> Git:
     """git for an account's clones; begin with `at`. `inherited` is this process's environment: little is passed on.
 

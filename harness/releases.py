@@ -47,7 +47,7 @@ def _issue():
 """
 TOLD = (
     # file, the line before which it is told, what
-    ("runner/run.py", '    run_id = RunId(os.environ["INVOCATION_ID"])\n', "begins"),
+    ("runner/run.py", "    run_id = _invocation()\n", "begins"),
     ("runner/run.py", "        record.append(Owed(Kind.STARTED))\n", "posts"),
     ("runner/become.py", "    os.execve(program.path, program.argv, program.environment)", "becomes"),
     ("runner/closeout.py", "        _write_ending(record, os.environ, manager_wait=allowed / 2)\n", "judges"),

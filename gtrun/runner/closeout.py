@@ -44,11 +44,11 @@ def closeout(encoded_path: str) -> int:
         print(f"gtrun: {records.set_aside(path, error)}", file=sys.stderr)
         return 0
     with record:
-        hand_over(record, encoded_path)
         resolved = record.run.resolved
         # a third: two close-outs, and the rest is systemd's own; the kernel ends us where we cannot end ourselves
         allowed = resolved.stop_timeout / 3
         signal.setitimer(signal.ITIMER_REAL, allowed)
+        hand_over(record, encoded_path)  # to a release that may hang: the timer outlives execve(2)
         deadline = time.monotonic() + allowed * 0.9
         _write_ending(record, os.environ, manager_wait=allowed / 2)
         try:

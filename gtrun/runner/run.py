@@ -20,7 +20,7 @@ from gtrun.account import own
 from gtrun.board import disposal
 from gtrun.board.local import LocalBoard
 from gtrun.board.reference import open_board
-from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError
+from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError, UsageError
 from gtrun.markers import Kind
 from gtrun.model import BoardRef, ResolvedRun
 from gtrun.names import RunId, decode_path
@@ -79,7 +79,7 @@ def run(encoded_path: str) -> int:
 
 def _prepare(path: Path, encoded_path: str, prompt_file: Path) -> _Ready:
     """All that comes before the agent program."""
-    run_id = RunId(os.environ["INVOCATION_ID"])
+    run_id = _invocation()
     try:
         record = Record(path)
     except FileNotFoundError:
@@ -118,6 +118,16 @@ def _prepare(path: Path, encoded_path: str, prompt_file: Path) -> _Ready:
         except GtrunError as error:
             print(f"gtrun: the started marker is owed: {error.message}", file=sys.stderr)
         return _Ready(resolved, run_id, program, secrets)
+
+
+def _invocation() -> RunId:
+    try:
+        return RunId(os.environ["INVOCATION_ID"])
+    except KeyError:
+        raise UsageError(
+            "`gtrun run` is what a unit of systemd's executes: there is no $INVOCATION_ID",
+            hint="start a run with: gtrun dispatch AGENT ISSUE",
+        ) from None
 
 
 def _reopened(path: Path) -> Record:

@@ -133,7 +133,7 @@ def test_what_is_lost_and_what_is_not_ours(box: Box) -> None:
     issue_is_gone(box)
 
 
-AT_BEGIN = Barrier("begin", "runner/run.py", '    run_id = RunId(os.environ["INVOCATION_ID"])')
+AT_BEGIN = Barrier("begin", "runner/run.py", "    run_id = _invocation()")
 
 
 def lost_before_it_could_say_a_word(box: Box) -> None:

@@ -77,6 +77,12 @@ def test_output_that_cannot_be_written_is_said(command, home):
     assert [line for line in others if not line.startswith(("gtrun: me:", "gtrun: hint:"))] == []
 
 
+def test_the_runner_is_not_for_people(home):
+    done = shell("gtrun run /no/record", home)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "gtrun: hint: start a run with: gtrun dispatch AGENT ISSUE"
+
+
 def test_a_refusal_keeps_its_code_when_output_is_broken(home):
     done = shell("gtrun dispatch me 007 >/dev/full", home)
     assert done.returncode == 2
