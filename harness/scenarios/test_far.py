@@ -130,7 +130,7 @@ def test_doctor_tells_who_does_not_reach_the_board(ops: Scene) -> None:
     bad = {one["subject"]: one["what"] for one in ops.asks("doctor", check=1)["findings"] if not one["is_fine"]}
     for agent in ("alice", "bob"):
         assert bad[agent].startswith(f"the board {ops.home}/board/board.db cannot be used: Permission denied"), bad
-        assert bad[agent].endswith(": what its runs have to say stays owed"), bad
+        assert bad[agent].endswith(": what its runs have to say waits for `gtrun reconcile`"), bad
 
 
 def test_logs_of_a_far_run(far: Box) -> None:

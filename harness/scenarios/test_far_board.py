@@ -89,7 +89,7 @@ def test_the_claim_host_posts_for_a_box_without_the_board(pair: Pair) -> None:
     shown = one.gtrun("show", issue)
     assert shown.err == "gtrun: what is owed is posted by: gtrun reconcile\n"
 
-    assert one.gtrun("reconcile").out == "posted: 1 markers that were owed\nnothing is owed any more\n"
+    assert one.gtrun("reconcile").out == "posted: 1 marker\nnothing is owed any more\n"
     (run,) = one.runs(issue)
     assert (run["markers_owed"], run["markers_posted"]) == ([], ["started", "finished"])
     assert one.kinds(issue) == ["started", "finished"]

@@ -357,7 +357,7 @@ MUTANTS = [
         "one stopped after the other",
         [Edit("looking.py", "_AT_ONCE = 32", "_AT_ONCE = 1")],
         all_are_stopped_at_once,
-        r"at once only \['1'\] of ",
+        r"at once only \['[123]'\] of ",
     ),
     Mutant(
         "logs by unit instead of identifier",
