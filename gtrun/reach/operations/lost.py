@@ -1,6 +1,5 @@
 """Runs that nobody closed out: what can still be told of them, and what of theirs lies about."""
 
-import shutil
 import time
 from pathlib import Path
 
@@ -25,6 +24,8 @@ def end_lost(session: Session, record: Record) -> None:
         reason.append(f"its program had ended at {_utc(left.exited_at)}")
     ending = Ending(result=Result.LOST, reason="; ".join(reason), exit_code=left.exit_code, signal=left.signal)
     record.append(Ended(ending, time.time()))
+    import shutil  # noqa: PLC0415 - with it come bz2 and lzma, which no dispatch needs
+
     for name in (credentials.folder(run.resolved), idle.folder(run.resolved)):
         if name is not None:  # a manager that was killed has not removed it
             shutil.rmtree(Path(session.account.runtime, name), ignore_errors=True)
