@@ -127,22 +127,35 @@ def finish(argv: Sequence[str], *, environment: Mapping[str, str], deadline: flo
         kept[stream].extend(chunk[: _MOST - len(kept[stream])])
         return False
 
-    try:
-        child = subprocess.Popen(
-            list(argv), env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True, umask=0o022,
-        )  # fmt: skip
-    except OSError as error:
-        return Captured(127, "", f"{argv[0]}: {error.strerror}")
-    with child:
+    with contextlib.ExitStack() as stack:
+        try:
+            child = stack.enter_context(_in_session(argv, environment, errors=subprocess.PIPE, umask=0o022))
+        except OSError as error:
+            return Captured(127, "", f"{argv[0]}: {error.strerror}")
         try:
             code = _relay(child, hear, lambda: until)
-        except BaseException as error:
-            os.killpg(child.pid, signal.SIGKILL)  # not reaped yet, so nobody else has its number
-            if isinstance(error, TimeoutError):
-                raise GtrunError(f"{name} did not end within {deadline:g} s") from None
-            raise
+        except TimeoutError:
+            raise GtrunError(f"{name} did not end within {deadline:g} s") from None
     return Captured(code, kept[1].decode("utf-8", "replace"), kept[2].decode("utf-8", "replace"))
+
+
+@contextlib.contextmanager
+def _in_session(
+    argv: Sequence[str], environment: Mapping[str, str], *, errors: int, folder: str | None = None, umask: int = -1
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A program without input, in a session of its own; if it has not ended by itself, it is killed with its children.
+
+    Raises OSError if it cannot be executed.
+    """
+    with subprocess.Popen(
+        list(argv), env=dict(environment), cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+        start_new_session=True, umask=umask,
+    ) as child:  # fmt: skip
+        try:
+            yield child
+        finally:
+            if child.returncode is None:
+                os.killpg(child.pid, signal.SIGKILL)  # not reaped yet, so nobody else has its number
 
 
 def _relay(
@@ -185,17 +198,8 @@ def printed_by(argv: Sequence[str], environment: Mapping[str, str], *, seconds: 
         return len(said) > most
 
     until = time.monotonic() + seconds
-    with subprocess.Popen(
-        argv, env=dict(environment), cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True,
-    ) as child:  # fmt: skip
-        try:
-            return _relay(child, hear, lambda: until), bytes(said)
-        except TimeoutError:
-            os.killpg(child.pid, signal.SIGKILL)  # not reaped yet, so nobody else has its number
-            raise
-        finally:
-            child.kill()
+    with _in_session(argv, environment, errors=subprocess.DEVNULL, folder="/") as child:
+        return _relay(child, hear, lambda: until), bytes(said)
 
 
 def converse(

@@ -234,8 +234,8 @@ MUTANTS = [
         [
             Edit(
                 "process.py",
-                "stderr=subprocess.DEVNULL, start_new_session=True,\n    )",
-                "start_new_session=True,\n    )",
+                'errors=subprocess.DEVNULL, folder="/"',
+                'errors=2, folder="/"',
             )
         ],
         only_the_program_has_them,
