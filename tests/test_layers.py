@@ -18,13 +18,14 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     "base": (
         "exits", "errors", "text", "measures", "names", "model", "markers", "placeholders", "account", "files", "alive",
         "hangup", "machine", "quota", "resets", "exhausted", "pulls", "previous", "turns", "news",
+        "counters",
     ),
     # what people wrote in fleet.toml; programs of others; the releases of gtrun itself
     "edge": ("config", "process", "git", "release"),
     # the three things that gtrun keeps its promises with
     "ground": ("systemd", "board", "state"),
     # what one dispatch is made of: the program to run, the process that acts as its account, the guards
-    "parts": ("program", "credentials", "clones", "reach", "guards"),
+    "parts": ("program", "credentials", "clones", "reach", "planner", "guards"),
     # what people ask for; each module is one verb, or what several of them share
     "verbs": (
         "request", "asked", "start", "dispatch", "forward", "runner", "survey", "looking", "delivery", "reconcile",

@@ -5,7 +5,17 @@ import tomllib
 from typing import Any
 
 from gtrun.config import values
-from gtrun.config.schema import DEFAULT_AGENT, DEFAULT_RIG, Agent, BoardConfig, ClaimConfig, Fleet, Rig, RunProfile
+from gtrun.config.schema import (
+    DEFAULT_AGENT,
+    DEFAULT_RIG,
+    Agent,
+    BoardConfig,
+    ClaimConfig,
+    Fleet,
+    Rig,
+    RunProfile,
+    Schedule,
+)
 from gtrun.config.shapes import Keys, Named, read
 from gtrun.errors import ConfigError
 from gtrun.model import Limits, Sandbox
@@ -75,8 +85,9 @@ FLEET = Keys(
                 "path": values.path,
                 "terminal_labels": values.words,
                 "terminal_glyphs": values.glyphs,
+                "ready_label": values.word,
             },
-            planned=frozenset({"repo", "api", "ready_label", "token_file", "trusted"}),
+            planned=frozenset({"repo", "api", "token_file", "trusted"}),
         ),
         "claim": Keys(
             {
@@ -87,16 +98,32 @@ FLEET = Keys(
                 "wait": values.duration,
             }
         ),
+        "schedule": Keys(
+            {
+                "settle": values.duration_or_none,
+                "backoff": values.duration,
+                "backoff_max": values.duration,
+                "attempts": values.count,
+                "attempts_decay": values.duration,
+                "batch": values.count,
+            }
+        ),
         "run": _RUN,
         "rigs": Named(
             values.name,
-            Keys({"gtrun": values.program_path, "host": values.host}, planned=frozenset({"max_runs"})),
+            Keys({"gtrun": values.program_path, "host": values.host, "max_runs": values.count}),
         ),
         "agents": Named(
             values.name,
             Keys(
-                {"rig": values.reference, "account": values.account, "reach": values.reach, "run": _RUN},
-                planned=frozenset({"skills", "max_runs"}),
+                {
+                    "rig": values.reference,
+                    "account": values.account,
+                    "reach": values.reach,
+                    "skills": values.skills,
+                    "max_runs": values.count,
+                    "run": _RUN,
+                }
             ),
         ),
     },
@@ -132,7 +159,9 @@ def parse(data: bytes, source: str, *, caller: str, home: str, board: str, lock:
     claim = {"lock": lock, **tree.get("claim", {})}
     for table, key in ((where, "path"), (claim, "lock")):
         table[key] = home + table[key].removeprefix("~") if table[key].startswith("~") else table[key]
-    return Fleet(source=source, board=BoardConfig(**where), claim=ClaimConfig(**claim), rigs=rigs, agents=agents)
+    schedule = Schedule(**tree.get("schedule", {}))
+    board_config, claim_config = BoardConfig(**where), ClaimConfig(**claim)
+    return Fleet(source=source, board=board_config, claim=claim_config, rigs=rigs, agents=agents, schedule=schedule)
 
 
 def _toml(data: bytes, source: str) -> dict[str, Any]:
@@ -172,7 +201,7 @@ def _agent(name: str, table: dict[str, Any], run: dict[str, Any], rigs: dict[str
         wrong.append(f"agents.{name}.rig: there is no rig {rig!r}; known: {', '.join(rigs)}")
     elif rigs[rig].host is not None and table.get("reach", "ssh") != "ssh":
         wrong.append(f'agents.{name}.reach: expected "ssh" or nothing, as rig {rig} is another box')
-    keys = {key: table.get(key) for key in ("account", "reach")}
+    keys = {key: table[key] for key in ("account", "reach", "skills", "max_runs") if key in table}
     profile = _profile(run, table.get("run", {}))
     for variable, credential in profile.credential_environment.items():
         at = f"agents.{name}.run.credential_environment.{variable}"

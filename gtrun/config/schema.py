@@ -13,10 +13,14 @@ DEFAULT_AGENT = "me"
 
 
 class BoardConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The board; `path` is absolute. A comment that begins with a terminal glyph ends work on its issue."""
+    """The board; `path` is absolute. A comment that begins with a terminal glyph ends work on its issue.
+
+    Only issues with the `ready_label` are handed out by themselves; without one, all are.
+    """
 
     path: str
     kind: str = "local"
+    ready_label: str | None = None
     terminal_labels: tuple[str, ...] = ("done", "wontfix")
     terminal_glyphs: tuple[str, ...] = ("✅", "⛔")
 
@@ -35,14 +39,30 @@ class ClaimConfig(msgspec.Struct, frozen=True, kw_only=True):
     gtrun: str = "gtrun"
 
 
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """How work is handed out by itself; times are in seconds.
+
+    `settle` is for each run that a target was given; `backoff` doubles with each failure in a row, up to `backoff_max`.
+    An issue of which `attempts` failed within `attempts_decay` waits. `batch` is the most that one pass starts.
+    """
+
+    settle: float = 5.0
+    backoff: float = 60.0
+    backoff_max: float = 3600.0
+    attempts: int = 3
+    attempts_decay: float = 86400.0
+    batch: int | None = None
+
+
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
     """A box. `gtrun` is what its units execute (None: this installation); `host` is None for this box, which is what
-    ssh reaches it by otherwise.
+    ssh reaches it by otherwise. `max_runs` is how many runs its agents may have at the same time; None: each its own.
     """
 
     name: str
     gtrun: str | None = None
     host: str | None = None
+    max_runs: int | None = None
 
 
 class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,13 +101,16 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """A unix account on a rig; `account` is None for the account that dispatches.
 
-    `reach` is how another account of this box is reached by whoever is not root: "ssh" or "sudo".
+    `reach` is how another account of this box is reached by whoever is not root: "ssh" or "sudo". `skills` and
+    `max_runs` count where work is handed out by itself.
     """
 
     name: str
     rig: str
     account: str | None = None
     reach: str | None = None
+    skills: tuple[str, ...] = ()
+    max_runs: int = 1
     run: RunProfile = RunProfile()
 
 
@@ -99,6 +122,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     claim: ClaimConfig
     rigs: dict[str, Rig]
     agents: dict[str, Agent]
+    schedule: Schedule = Schedule()
 
     def agent(self, name: str) -> Agent:
         """The agent that was typed. Raises UsageError, which names those there are."""

@@ -39,6 +39,7 @@ _MAX_ARG_STRLEN = 131_071  # execve(2): one argument or one variable, without it
 _LEAST_STOP = 5.0
 _LEAST_PATTERN = 5
 _MOST_PATTERN = 200
+_MOST_SKILL = 44
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _ACCOUNT = re.compile(r"(?=.{1,32}\Z)[a-z_][a-z0-9_-]*\$?", re.ASCII)
 _HOST = re.compile(r"(?!.*@\Z)[A-Za-z0-9_][A-Za-z0-9_.:@%-]{0,252}", re.ASCII)
@@ -217,6 +218,27 @@ def duration(value: object) -> float:
     if not isinstance(value, str):
         raise WrongValueError(f'expected a duration in quotes like "90s", "20m" or "2h", found {found(value)}')
     return measures.seconds(value)
+
+
+def duration_or_none(value: object) -> float:
+    """A duration in seconds, or "0s" for none."""
+    return 0.0 if value == "0s" else duration(value)
+
+
+def count(value: object) -> int:
+    """How many of something, at least one."""
+    return _whole(value, 1, 10_000)
+
+
+def skills(value: object) -> tuple[str, ...]:
+    """What an agent is good at; compared without case, as labels are."""
+    result = tuple(word(item).strip().casefold() for item in _list(value, '["go", "sql"]'))
+    for each in result:
+        if len(each) > _MOST_SKILL:
+            raise WrongValueError(
+                f"expected at most {_MOST_SKILL} characters, so that a label can name it, found {found(each)}"
+            )
+    return result
 
 
 def idle_limit(value: object) -> float:

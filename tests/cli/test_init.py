@@ -55,7 +55,7 @@ class TestTemplate:
         assert fleet.agent("me").run.command == ("claude", "-p")
 
     def test_there_are_blocks_to_uncomment(self):
-        assert len(blocks()) == 50
+        assert len(blocks()) == 57
         assert sum(len(block) > 1 for block in blocks()) == 3
 
     @pytest.mark.parametrize("numbers", blocks(), ids=lambda numbers: TEXT.split("\n")[numbers[0]])
@@ -78,11 +78,14 @@ class TestTemplate:
         assert (run.stop_timeout, run.keep, run.path) == (default.stop_timeout, default.keep, default.path)
         labels = read(uncomment([n for n in settings(TEXT) if TEXT.split("\n")[n].startswith("#terminal")]))
         assert labels.board == read("").board
+        names = ("#settle", "#backoff", "#attempts")
+        schedule = read(uncomment([n for n in settings(TEXT) if TEXT.split("\n")[n].startswith(names)])).schedule
+        assert schedule == read("").schedule
 
     def test_every_key_there_is_appears_and_has_a_line_of_explanation(self):
         lines = TEXT.split("\n")
         for key in every_key(FLEET):
-            if key in {"rigs", "agents", "board", "run", "claim", "limits", "sandbox"}:
+            if key in {"rigs", "agents", "board", "run", "claim", "limits", "sandbox", "schedule"}:
                 continue
             found = [n for n, line in enumerate(lines) if re.match(rf"#?{key} = |#.*[ {{]{key} = ", line)]
             assert found, key

@@ -253,6 +253,7 @@ class TestAgents:
 
 
 QUOTED = 'expected a duration in quotes like "90s", "20m" or "2h", found'
+COUNT = "expected a whole number from 1 to 10000, found"
 WHOLE = "expected a whole number from 1 to 4194304, found"
 TAKEN = "agents.b: expected an account of its own, but it and agents.a are both the account 'ops'"
 
@@ -268,8 +269,8 @@ def in_run(line: str) -> str:
         ("[run]\ncomand = 1", "run.comand: unknown key; did you mean 'command'? known here: backend, c"),
         ("[agents.alice.run]\ncomand = 1", "agents.alice.run.comand: unknown key; did you mean 'command'? known"),
         ("[agents.alice]\nrigg = 1", "agents.alice.rigg: unknown key; did you mean 'rig'? known here: rig, account"),
-        ("[rigs.b]\nhots = 1", "rigs.b.hots: unknown key; did you mean 'host'? known here: gtrun, host"),
-        ("[bord]", "bord: unknown key; did you mean 'board'? known here: board, claim, run, rigs, agents"),
+        ("[rigs.b]\nhots = 1", "rigs.b.hots: unknown key; did you mean 'host'? known here: gtrun, host, max_runs"),
+        ("[bord]", "bord: unknown key; did you mean 'board'? known here: board, claim, schedule, run, rigs, agents"),
         (in_run('"a.b\\n" = 1'), 'run."a.b\\x0a": unknown key; '),
         (in_run("limits = { memory = 1 }"), "run.limits.memory: unknown key; did you mean 'memory_max'? known here: "),
         ("[claim]\nhost = 1", "claim.host: expected a text, found the number 1"),
@@ -290,9 +291,18 @@ def in_run(line: str) -> str:
         (in_run("stash_max = 5"), 'run.stash_max: expected a size in quotes like "512M" or "4G", found the number 5'),
         (in_run("idle_limit = '500ms'"), "run.idle_limit: expected at least 1s, found '500ms'"),
         (in_run("idle_limit = 5"), f"run.idle_limit: {QUOTED} the number 5"),
-        ("[agents.a]\nskills = []", "agents.a.skills: not in this version"),
-        ("[agents.a]\nmax_runs = 1", "agents.a.max_runs: not in this version"),
-        ("[rigs.b]\nmax_runs = 1", "rigs.b.max_runs: not in this version"),
+        ("[agents.a]\nskills = 'go'", "agents.a.skills: expected a list like [\"go\", \"sql\"], found 'go'"),
+        ("[agents.a]\nskills = ['  ']", "agents.a.skills: expected a text that is not empty"),
+        ('[agents.a]\nskills = ["' + 'x' * 45 + '"]', "agents.a.skills: expected at most 44 characters, so that"),
+        ("[agents.a]\nmax_runs = 0", f"agents.a.max_runs: {COUNT} the number 0"),
+        ("[agents.a]\nmax_runs = true", f"agents.a.max_runs: {COUNT} true"),
+        ("[rigs.b]\nmax_runs = '4'", f"rigs.b.max_runs: {COUNT} '4'"),
+        ("[schedule]\nbatch = 0", f"schedule.batch: {COUNT} the number 0"),
+        ("[schedule]\nattempts = 0", f"schedule.attempts: {COUNT} the number 0"),
+        ("[schedule]\nsettle = 5", f"schedule.settle: {QUOTED} the number 5"),
+        ("[schedule]\nbackoff = '0s'", "schedule.backoff: expected a duration above zero"),
+        ("[schedule]\ndecay = '1d'", "schedule.decay: unknown key; "),
+        ("[board]\nready_label = ''", "board.ready_label: expected a text that is not empty"),
         ("[board]\ntoken_file = ''", "board.token_file: not in this version"),
         ("[board]\nkind = 'github'", 'board.kind: "github" is not in this version'),
         ("[board]\nkind = 'gitlab'", 'board.kind: expected "local", found \'gitlab\''),
