@@ -9,12 +9,13 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
+from gtrun.counters import FAILURES, Book, Pause, Tally, Tried, streak_of_agent, streak_of_rig
 from gtrun.errors import StateError
 from gtrun.files import describe, ensure_private_folder
 from gtrun.names import IssueKey, RunId, Token, UnitName
@@ -50,12 +51,37 @@ CREATE INDEX verdict_attempt ON verdict (attempt);
 PRAGMA user_version = 1;
 """
 _VERSION = 1
-_ADDED = "ALTER TABLE attempt ADD COLUMN board TEXT NOT NULL DEFAULT ''"
-"""What came after the first version; dispatchers of an older gtrun go on beside it."""
-_COLUMNS = (
-    "token, at, by, dispatcher, issue, agent, account, unit, outcome, code, reason, run, lock_waited, lock_held, board"
-)
+_GOING = "result IS NULL AND coalesce (outcome, 'started') = 'started'"
+_ADDED = {
+    "board": ("ALTER TABLE attempt ADD COLUMN board TEXT NOT NULL DEFAULT ''",),
+    "sweep": (
+        "ALTER TABLE attempt ADD COLUMN rig TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE attempt ADD COLUMN sweep TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE attempt ADD COLUMN result TEXT",  # of the run, once that has ended and somebody has asked
+        "ALTER TABLE attempt ADD COLUMN ended_at REAL",
+        "CREATE INDEX attempt_agent ON attempt (agent, outcome, result)",
+        "CREATE INDEX attempt_rig ON attempt (rig, outcome, result)",
+        "CREATE INDEX attempt_of_agent ON attempt (agent)",
+        "CREATE INDEX attempt_on_rig ON attempt (rig)",
+        f"CREATE INDEX attempt_going ON attempt (agent) WHERE {_GOING}",
+        "CREATE INDEX attempt_ended ON attempt (ended_at) WHERE ended_at IS NOT NULL",
+        "CREATE TABLE pause (target TEXT PRIMARY KEY, by TEXT NOT NULL, at REAL NOT NULL) STRICT, WITHOUT ROWID",
+    ),
+}
+"""What came after the first version, step by step, each under the name of a column that it adds.
 
+Dispatchers of an older gtrun go on beside it, so nothing is taken away and every new column has a default.
+"""
+_RECENT = 100
+"""Attempts of one target that its streak and its last pass are counted from: a back-off is at its cap long before."""
+_COLUMNS = (
+    "token, at, by, dispatcher, issue, agent, account, unit, outcome, code, reason, run, lock_waited, lock_held, board,"
+    " rig, sweep, result, ended_at"
+)
+_AT = {column: place for place, column in enumerate(_COLUMNS.split(", "), start=1)}
+"""Where a column is in a row that begins with its ID."""
+
+Streak = Callable[[Iterable[Tried]], tuple[int, float | None]]
 Verdicts = list[tuple[str, str, str]]
 """What guards said other than pass: (guard, `refuse` or `open`, reason)."""
 
@@ -65,7 +91,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     `dispatcher` identifies the process that makes it (`gtrun.alive`). Times are in seconds since the epoch. `verdicts`
     are the guards that did not pass: (guard, verdict, reason). How long the claim lock was waited for and held is in
-    seconds. `board` is the identity of the issue's board, empty where that was not known.
+    seconds. `board` is the identity of the issue's board, empty where that was not known. `sweep` is the same for all
+    attempts of one pass. `result` and `ended_at` are those of the run, None as long as nobody has learned them.
     """
 
     token: Token
@@ -83,6 +110,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     lock_waited: float | None = None
     lock_held: float | None = None
     board: str = ""
+    rig: str = ""
+    sweep: str = ""
+    result: str | None = None
+    ended_at: float | None = None
     verdicts: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -120,10 +151,11 @@ class Ledger:
                     if self._version() == 0:
                         for statement in _SCHEMA.split(";\n"):
                             self._db.execute(statement)
-            if self._version() == _VERSION and not self._is_extended():
+            if self._version() == _VERSION and self._missing():
                 with self._transaction():
-                    if not self._is_extended():
-                        self._db.execute(_ADDED)
+                    for step in self._missing():
+                        for statement in _ADDED[step]:
+                            self._db.execute(statement)
             if self._version() > _VERSION:
                 raise StateError(
                     f"the ledger {self.path} was written by a newer gtrun",
@@ -136,9 +168,10 @@ class Ledger:
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
-    def _is_extended(self) -> bool:
-        query = "SELECT 1 FROM pragma_table_info ('attempt') WHERE name = 'board'"
-        return self._db.execute(query).fetchone() is not None
+    def _missing(self) -> list[str]:
+        """The steps that this ledger has not had yet."""
+        there = {name for (name,) in self._db.execute("SELECT name FROM pragma_table_info ('attempt')")}
+        return [step for step in _ADDED if step not in there]
 
     def _is_damaged(self, error: sqlite3.Error) -> bool:
         """Whether what is there is no ledger any more, as opposed to one that cannot be used now."""
@@ -203,6 +236,15 @@ class Ledger:
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Several readings of one state."""
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("COMMIT")
 
     def begin(self, attempt: Attempt, verdicts: Verdicts) -> None:
         """The attempt, with the verdicts so far, is on the disk when this returns. Raises StateError."""
@@ -287,6 +329,92 @@ class Ledger:
                 f"SELECT id, {_COLUMNS} FROM attempt WHERE outcome IS NULL ORDER BY id"  # noqa: S608
             ).fetchall()
             return [self._attempt(row) for row in rows]
+
+    def going(self, agents: Collection[str]) -> list[Attempt]:
+        """Started attempts of these agents whose run has not ended as far as is known. Raises StateError."""
+        with self._failures():
+            return [self._attempt(row) for row in self._going(agents) if row[_AT["outcome"]] is not None]
+
+    def _going(self, agents: Collection[str]) -> list[tuple[object, ...]]:
+        query = f"SELECT id, {_COLUMNS} FROM attempt WHERE agent = ? AND {_GOING} ORDER BY id"  # noqa: S608 - constants
+        return [row for agent in agents for row in self._db.execute(query, (agent,))]
+
+    def end(self, token: Token, result: str, at: float) -> None:
+        """How the run of an attempt ended, and when; what is known already stays. Raises StateError."""
+        with self._failures(), self._transaction():
+            self._db.execute(
+                "UPDATE attempt SET result = ?, ended_at = ? WHERE token = ? AND result IS NULL", (result, at, token)
+            )
+
+    def book(self, agents: Collection[str], rigs: Collection[str], board: str, since: float) -> Book:
+        """What automatic picks depend on: all counters, pauses, and what failed since then. Raises StateError.
+
+        `board` is the identity of the board whose issues are asked for.
+        """
+        with self._failures(), self._reading():
+            failed: dict[IssueKey, list[float]] = {}
+            query = "SELECT issue, ended_at, result FROM attempt WHERE ended_at > ? AND board IN (?, '')"
+            for issue, at, result in self._db.execute(query, (since, board)):
+                if result in FAILURES:
+                    failed.setdefault(issue, []).append(at)
+            going = self._going(agents)
+            return Book(
+                agents={name: self._tally("agent", name, streak_of_agent) for name in agents},
+                rigs={name: self._tally("rig", name, streak_of_rig) for name in rigs},
+                pauses=self._pauses(),
+                failed=failed,
+                running={
+                    IssueKey(str(row[_AT["issue"]])): str(row[_AT["agent"]])
+                    for row in going
+                    if row[_AT["board"]] in {board, ""}
+                },
+            )
+
+    def _tally(self, kind: str, name: str, streak: Streak) -> Tally:
+        dispatched, successes = self._db.execute(
+            "SELECT count (*) FILTER (WHERE outcome = 'started'), count (*) FILTER (WHERE result = 'success')"  # noqa: S608
+            f" FROM attempt WHERE {kind} = ?",
+            (name,),
+        ).fetchone()
+        rows = self._db.execute(
+            "SELECT agent, iif (sweep = '', token, sweep), outcome, code, result, ended_at, decided_at FROM attempt"  # noqa: S608
+            f" INDEXED BY {'attempt_of_agent' if kind == 'agent' else 'attempt_on_rig'}"
+            f" WHERE {kind} = ? AND outcome IN ('started', 'failed') ORDER BY id DESC LIMIT ?",
+            (name, _RECENT),
+        ).fetchall()
+        started = [(sweep, at) for _, sweep, outcome, _, _, _, at in rows if outcome == "started"]
+        last_sweep, last_at = started[0] if started else ("", None)
+        failures, failed_at = streak(
+            Tried(
+                agent=agent, sweep=sweep, outcome=outcome, code=code, result=result, at=at if ended is None else ended
+            )
+            for agent, sweep, outcome, code, result, ended, at in rows
+        )
+        return Tally(
+            dispatched=dispatched, successes=successes, failures=failures, last_failure_at=failed_at,
+            last_dispatch_at=last_at, last_sweep=last_sweep,
+            last_dispatch_count=sum(sweep == last_sweep for sweep, _ in started),
+        )  # fmt: skip
+
+    def pause(self, target: str, pause: Pause) -> bool:
+        """Hand out nothing to this target any more; False if it was paused already, which stays. Raises StateError."""
+        with self._failures(), self._transaction():
+            insert = "INSERT OR IGNORE INTO pause (target, by, at) VALUES (?, ?, ?)"
+            return self._db.execute(insert, (target, pause.by, pause.at)).rowcount == 1
+
+    def resume(self, target: str) -> bool:
+        """Hand out work to this target again; False if it was not paused. Raises StateError."""
+        with self._failures(), self._transaction():
+            return self._db.execute("DELETE FROM pause WHERE target = ?", (target,)).rowcount == 1
+
+    def pauses(self) -> dict[str, Pause]:
+        """Who is paused, by target. Raises StateError."""
+        with self._failures():
+            return self._pauses()
+
+    def _pauses(self) -> dict[str, Pause]:
+        rows = self._db.execute("SELECT target, by, at FROM pause ORDER BY target")
+        return {target: Pause(by=by, at=at) for target, by, at in rows}
 
     def _attempt(self, row: Sequence[object]) -> Attempt:
         verdicts = self._db.execute(

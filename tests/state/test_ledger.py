@@ -4,11 +4,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from gtrun.counters import EVERYBODY, Pause, Tally
 from gtrun.errors import StateError
 from gtrun.names import IssueKey, RunId, Token, UnitName
 from gtrun.state.claim import Claim
@@ -54,7 +56,11 @@ def test_a_ledger_of_the_first_version_is_extended_in_place(state):
     with Ledger(state) as ledger:
         ledger.begin(replace(ATTEMPT, token=Token("0" * 32), board="f" * 32), [])
     old = sqlite3.connect(Path(state, "ledger.db"), isolation_level=None)
-    old.execute("ALTER TABLE attempt DROP COLUMN board")
+    old.execute("DROP TABLE pause")
+    for index in ("agent", "rig", "of_agent", "on_rig", "going", "ended"):
+        old.execute(f"DROP INDEX attempt_{index}")
+    for column in ("board", "rig", "sweep", "result", "ended_at"):
+        old.execute(f"ALTER TABLE attempt DROP COLUMN {column}")
     with Ledger(state) as ledger:
         assert ledger.attempt(Token("0" * 32)).board == ""
         insert = "INSERT INTO attempt (token, at, by, dispatcher, issue, agent, account, unit)"
@@ -63,6 +69,8 @@ def test_a_ledger_of_the_first_version_is_extended_in_place(state):
         ledger.begin(replace(ATTEMPT, board="f" * 32), [])
         assert ledger.attempt(ATTEMPT.token).board == "f" * 32
         assert ledger.attempt(Token("2" * 32)) is None
+        assert ledger.book(["me"], ["box"], "f" * 32, 0.0).agents["me"].dispatched == 0
+        assert ledger.pause("me", Pause(by="ops", at=1.0))
     old.close()
 
 
@@ -211,3 +219,122 @@ def test_a_link_in_place_of_its_folder_is_refused(state, tmp_path):
     with pytest.raises(StateError, match="is not a folder of this account"):
         Ledger(state)
     assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def attempt(number, **more):
+    """One attempt of many, which differ in their tokens."""
+    return replace(ATTEMPT, **{"token": Token(f"{number:032x}"), "verdicts": (), "rig": "box", **more})
+
+
+def tried(ledger, number, outcome="started", *, code=0, result=None, ended_at=2.0, **more):
+    """An attempt with what came of it, and how its run ended."""
+    one = attempt(number, **more)
+    ledger.begin(one, [])
+    ledger.decide(one.token, outcome, code=code)
+    if result:
+        ledger.end(one.token, result, ended_at)
+    return one
+
+
+def book(ledger, agents=("me",), rigs=("box",), board="", since=0.0):
+    return ledger.book(agents, rigs, board, since)
+
+
+def test_counters_are_of_attempts_and_of_the_runs_they_came_to(state):
+    with Ledger(state) as ledger:
+        assert book(ledger).agents == {"me": Tally()}
+        tried(ledger, 1, result="success", sweep="a")
+        tried(ledger, 2, result="failed", ended_at=3.0, sweep="b")
+        tried(ledger, 3, result="quota", ended_at=4.0, sweep="b")
+        tried(ledger, 4, "refused", code=11, sweep="c")
+        tried(ledger, 5, result="timeout", ended_at=5.0, sweep="c")
+        tried(ledger, 6, sweep="c")
+        mine = book(ledger).agents["me"]
+        assert (mine.dispatched, mine.successes, mine.failures, mine.last_failure_at) == (5, 1, 2, 5.0)
+        assert (mine.last_sweep, mine.last_dispatch_count) == ("c", 2)
+        assert abs(mine.last_dispatch_at - time.time()) < 60
+        rig = book(ledger).rigs["box"]
+        assert (rig.dispatched, rig.failures) == (5, 0)  # that runs failed is no reason to spare the box
+        tried(ledger, 7, result="success", ended_at=6.0)
+        assert book(ledger).agents["me"].failures == 0
+
+
+def test_a_launch_that_failed_counts_for_its_agent_and_several_agents_for_their_rig(state):
+    with Ledger(state) as ledger:
+        tried(ledger, 1, "failed", code=1)
+        tried(ledger, 2, "failed", code=130)  # somebody typed ^C
+        assert book(ledger).agents["me"].failures == 1
+        assert book(ledger).rigs["box"].failures == 0
+        tried(ledger, 3, "failed", code=69, agent="other")
+        assert book(ledger).rigs["box"].failures == 2
+        tried(ledger, 4)
+        assert book(ledger).rigs["box"].failures == 0
+        assert book(ledger).agents["me"].failures == 1  # it was started, and nobody knows yet what comes of it
+        assert book(ledger).failed == {}  # an allocation that failed costs the issue nothing
+
+
+def test_failures_of_one_pass_are_one(state):
+    with Ledger(state) as ledger:
+        for number in range(4):
+            tried(ledger, number, result="failed", ended_at=2.0 + number, sweep="one")
+        assert book(ledger).agents["me"].failures == 1
+        tried(ledger, 5, result="failed", ended_at=9.0, sweep="two")
+        assert book(ledger).agents["me"].failures == 2
+
+
+def test_what_failed_of_an_issue_is_of_its_board_and_not_older_than_asked(state):
+    with Ledger(state) as ledger:
+        for number, (result, at, board) in enumerate(
+            [("failed", 10.0, "b" * 32), ("lost", 20.0, "b" * 32), ("oom-kill", 30.0, ""), ("failed", 40.0, "c" * 32),
+             ("quota", 50.0, "b" * 32), ("stopped", 60.0, "b" * 32), ("disposed", 70.0, "b" * 32)]
+        ):  # fmt: skip
+            tried(ledger, number, result=result, ended_at=at, board=board)
+        assert book(ledger, board="b" * 32).failed == {"7": [10.0, 20.0, 30.0]}
+        assert book(ledger, board="b" * 32, since=10.0).failed == {"7": [20.0, 30.0]}
+
+
+def test_what_goes_on_is_known_until_its_end_is(state):
+    with Ledger(state) as ledger:
+        started, under_way = tried(ledger, 1), attempt(2, issue=IssueKey("8"))
+        ledger.begin(under_way, [])
+        tried(ledger, 3, "failed", code=1, issue=IssueKey("9"))
+        assert [one.token for one in ledger.going(["me"])] == [started.token]
+        assert ledger.going(["other"]) == []
+        assert book(ledger).running == {"7": "me", "8": "me"}
+        ledger.end(started.token, "success", 5.0)
+        ledger.end(started.token, "failed", 6.0)  # a second look changes nothing
+        assert ledger.going(["me"]) == []
+        (told,) = ledger.attempts(IssueKey("7"))
+        assert (told.result, told.ended_at) == ("success", 5.0)
+
+
+def test_a_pause_stays_until_it_is_taken_back_whatever_is_recorded(state):
+    with Ledger(state) as ledger:
+        assert ledger.pause("me", Pause(by="ops", at=1.0))
+        assert not ledger.pause("me", Pause(by="carol", at=2.0))
+        assert ledger.pause(EVERYBODY, Pause(by="ops", at=3.0))
+        tried(ledger, 1, result="success")
+        tried(ledger, 2, "failed", code=1)
+        tried(ledger, 3, "refused", code=10)
+        assert ledger.pauses() == {EVERYBODY: Pause(by="ops", at=3.0), "me": Pause(by="ops", at=1.0)}
+    with Ledger(state) as ledger:
+        assert book(ledger).pauses == ledger.pauses()
+        assert ledger.resume("me")
+        assert not ledger.resume("me")
+        assert list(ledger.pauses()) == [EVERYBODY]
+
+
+def test_the_queries_of_a_pass_use_their_indexes(state):
+    """A ledger is never pruned: what is asked under the claim lock must not grow with it."""
+    with Ledger(state) as ledger:
+        asked = []
+        ledger._db.set_trace_callback(asked.append)
+        book(ledger)
+        ledger.going(["me"])
+        ledger._db.set_trace_callback(None)
+        queries = [one for one in asked if "FROM attempt" in one]
+        assert len(queries) == 7
+        for query in queries:
+            plans = [row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {query}")]
+            assert all("USING" in one or "TEMP B-TREE" not in one for one in plans), (query, plans)
+            assert not any(one.startswith("SCAN") for one in plans), (query, plans)
