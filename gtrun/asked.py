@@ -2,7 +2,10 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from gtrun.board.local import LocalBoard
 from gtrun.config import Fleet
@@ -11,13 +14,16 @@ from gtrun.guards import Guard, Open, Question, Refuse
 from gtrun.guards.verdict import BoardView, FleetView
 from gtrun.machine import machine_id
 from gtrun.model import BoardRef, Issue
-from gtrun.names import IssueKey, unit_names
+from gtrun.names import UNIT_GLOB, IssueKey, plain_unit_name, unit_name, unit_names
 from gtrun.quota import QuotaFile
 from gtrun.reach import operations as at_agent
 from gtrun.request import Request
-from gtrun.state.ledger import Verdicts
+from gtrun.state.ledger import Ledger, Verdicts
 from gtrun.survey import Team
-from gtrun.systemd.units import UnitState
+from gtrun.systemd.units import UnitState, live_tasks
+
+if TYPE_CHECKING:
+    from gtrun.planner import Availability
 
 _BOARD_WAIT = 3.0
 _PROBE_WAIT = 5.0
@@ -30,13 +36,14 @@ Say = Callable[[str], None]
 class Asked:
     """The answers that the guards ask for, each fetched when it is first needed."""
 
-    def __init__(self, fleet: Fleet, request: Request, team: Team) -> None:
-        """Nothing is asked yet."""
+    def __init__(self, fleet: Fleet, request: Request, team: Team, ledger: Ledger | None = None) -> None:
+        """Nothing is asked yet. With a ledger an automatic pick is also asked for what its agent can take."""
         self._fleet = fleet
         self._request = request
         self.team = team
         self._board: BoardView | None = None
         self._probe: FleetView | None = None
+        self._runs: dict[str, int] = {}
         self.problem = ""  # why what a probe shows may change before the start
         self.question = Question(
             issue=request.issue,
@@ -49,6 +56,7 @@ class Asked:
             quota=self._quota,
             units=self.units,
             fleet=self.probe,
+            availability=partial(self._availability, ledger) if request.sweep and ledger is not None else None,
         )
 
     def board(self) -> BoardView:
@@ -80,11 +88,31 @@ class Asked:
         return list(self._probe.units[self._request.target]) if self._probe else []
 
     def probe(self) -> FleetView:
-        """Ask every agent that answers for the issue's units, at once. Raises NoManager."""
-        patterns = at_agent.Patterns(unit_names(self._request.issue))
-        units = self.team.ask_all(at_agent.list_units, patterns, seconds=_PROBE_WAIT)
+        """Ask every agent that answers for the issue's units, at once; for an automatic pick all, to count them.
+
+        Raises NoManager.
+        """
+        globs = unit_names(self._request.issue) if self.question.availability is None else [UNIT_GLOB]
+        units = self.team.ask_all(at_agent.list_units, at_agent.Patterns(globs), seconds=_PROBE_WAIT)
+        if self.question.availability is not None:
+            self._runs = {name: live_tasks(each) for name, each in units.items()}
+            name = unit_name(self._request.issue)
+            units = {agent: [u for u in each if plain_unit_name(u.name) == name] for agent, each in units.items()}
         self._probe = FleetView(units, self.team.silent, self.problem)
         return self._probe
+
+    def _availability(self, ledger: Ledger) -> "Availability":
+        """What the agent can take by itself, by the last probe and the ledger as it is now. Raises StateError."""
+        from gtrun.planner import Seen, World, of_agent  # noqa: PLC0415 - only an automatic pick asks
+
+        agent = self._fleet.agents[self._request.target]
+        beside = [name for name, one in self._fleet.agents.items() if one.rig == agent.rig]
+        now = time.time()
+        book = ledger.book([agent.name], [agent.rig], self.board().identity, now)
+        silent = [name for name in beside if name not in self._runs]
+        thought = Counter(one.agent for one in ledger.going(silent)) if silent else Counter[str]()
+        seen = {name: Seen(runs=self._runs.get(name, thought[name])) for name in beside}
+        return of_agent(World(fleet=self._fleet, seen=seen, book=book, now=now, sweep=self._request.sweep), agent)
 
 
 def _view(fleet: Fleet, key: IssueKey) -> BoardView:

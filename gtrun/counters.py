@@ -59,14 +59,16 @@ EVERYBODY = ""
 class Book(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger knows that automatic picks depend on.
 
-    `failed` has the instants at which runs of an issue failed. `running` are the issues whose last run has not ended as
-    far as is known, with its agent. `pauses` are by target, or EVERYBODY.
+    `failed` has the instants at which runs of an issue failed, `succeeded` the last at which one succeeded. `running`
+    are the issues whose last run has not ended as far as is known, with its agent. `pauses` are by target, and by
+    EVERYBODY.
     """
 
     agents: dict[str, Tally] = {}
     rigs: dict[str, Tally] = {}
     pauses: dict[str, Pause] = {}
     failed: dict[IssueKey, list[float]] = {}
+    succeeded: dict[IssueKey, float] = {}
     running: dict[IssueKey, str] = {}
 
 

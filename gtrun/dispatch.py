@@ -5,7 +5,8 @@
 3.  Duplicate guard (11): is a unit of this issue live on this agent?
 4.  The attempt is durable in the ledger, with what the guards said.
 5.  The run record is durable in the agent's account: all that runner and close-out need, and room for the truth.
-6.  The claim lock, and under it the fleet claim (14): is a unit of this issue live on any agent?
+6.  The claim lock, and under it the fleet claim (14): is a unit of this issue live on any agent? For an automatic pick
+    also the capacity guard (10): is the agent paused, backing off or full?
 7.  Still under the lock, StartTransientUnit of `task-<issue>.service`. The name is the mutex of this one agent: if it
     is taken, a live unit is a refusal (11), and anything else gets a short while to go away, then is named (1).
 8.  The start job's result, by signal: what could not be executed is a failed launch (1); the rest is a run.
@@ -27,7 +28,7 @@ from gtrun.asked import Asked, Say, ask, refused
 from gtrun.config import Agent, Fleet
 from gtrun.errors import GtrunError, ManagerSilent, Refused, StateError
 from gtrun.exits import Exit
-from gtrun.guards import CLAIM, ORDER, Question, duplicate
+from gtrun.guards import CLAIM, ORDER, Question, duplicate, under_lock
 from gtrun.model import ResolvedRun
 from gtrun.names import Token, UnitName, duplicate_number, unit_name
 from gtrun.reach import Worker
@@ -53,17 +54,18 @@ class Started(msgspec.Struct, frozen=True):
 def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Started:
     """Carry the protocol out, with a worker that is nobody yet.
 
-    Raises Refused (9, 11, 13, 14), LaunchFailed (1), NoManager (69), ConfigError (78), StateError (1): in each nothing
-    of ours is left running. ManagerSilent (69) says that it may have been started.
+    Raises Refused (9, 10, 11, 13, 14), LaunchFailed (1), NoManager (69), ConfigError (78), StateError (1): in each
+    nothing of ours is left running. ManagerSilent (69) says that it may have been started.
     """
     agent = dispatchable(fleet, request)
     with enlisted(fleet, request.caller, agent, worker) as team, Ledger(request.caller.state) as ledger:
         if ledger.moved_aside:
             say(f"the ledger was damaged: its bytes are kept in {ledger.moved_aside}, and a new one was begun")
-        asked = Asked(fleet, request, team)
+        asked = Asked(fleet, request, team, ledger)
         attempt = Attempt(
             token=Token(os.urandom(16).hex()), at=time.time(), by=request.by, dispatcher=alive.this_process(),
             issue=request.issue, agent=agent.name, account=team.route.name, unit=unit_name(request.issue),
+            rig=agent.rig, sweep=request.sweep,
         )  # fmt: skip
         verdicts, refusal = ask(ORDER, asked.question, say)
         _log(attempt, verdicts)
@@ -125,7 +127,7 @@ def _claim_and_start(
         run = prepared(replace(run, unit=_free_name(asked.question, asked.units())))
         with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim) as lock:
             asked.problem = claim.problem
-            said, refusal = ask([CLAIM], asked.question, told.append)
+            said, refusal = ask(under_lock(asked.question), asked.question, told.append)
             verdicts += said
             if refusal is not None:
                 raise refused(refusal)

@@ -32,12 +32,11 @@ from gtrun.errors import ConfigError, GtrunError, ManagerSilent, NoManager, Usag
 from gtrun.exits import Exit
 from gtrun.machine import machine_id
 from gtrun.model import Origin
-from gtrun.names import IssueKey
 from gtrun.process import pause, relay
 from gtrun.reach.transport import over_ssh
 from gtrun.text import plain, plain_lines, shorten
 
-COMMANDS = frozenset({"dispatch", "preflight", "reconcile", "shipped", "show"})
+COMMANDS = frozenset({"dispatch", "pause", "preflight", "reconcile", "resume", "rigs", "shipped", "show", "sweep"})
 """What is forwarded: all that claims, and all that reads the claim account's state. Nothing else is accepted."""
 
 HATCHES = ("DISPATCH_ALLOW_DUPLICATE", "DISPATCH_IGNORE_QUOTA", "GTRUN_BACKEND")
@@ -160,7 +159,7 @@ def run_there(
     environment: Mapping[str, str],
     write: Callable[[int, bytes], None],
     *,
-    starts: IssueKey | None = None,
+    starts: str | None = None,
 ) -> int:
     """Have a command run by the claim account on the claim host; returns its own exit code.
 
@@ -187,7 +186,7 @@ def run_there(
         except KeyboardInterrupt:
             raise GtrunError(
                 f"interrupted: it may have started on {host}" if starts else "interrupted",
-                hint=f"ask: gtrun live {starts}" if starts else "",
+                hint=f"ask: {starts}" if starts else "",
                 code=Exit.INTERRUPTED,
             ) from None
         if heard.code is not None:
@@ -203,20 +202,20 @@ def run_there(
         pause(random.uniform(0.1, 0.5))  # noqa: S311 - many that were refused together come back apart
 
 
-def _unknown(what: str, starts: IssueKey | None, heard: "_Heard") -> GtrunError:
+def _unknown(what: str, starts: str | None, heard: "_Heard") -> GtrunError:
     """The command may be under way there."""
     said = f" ({heard.before})" if heard.before and not heard.has_begun else ""
     if starts is None:
         return NoManager(what + said)
-    return ManagerSilent(f"{what}{said}: it may have started there", hint=f"ask: gtrun live {starts}")
+    return ManagerSilent(f"{what}{said}: it may have started there", hint=f"ask: {starts}")
 
 
-def _not_begun(claim: ClaimConfig, code: int, said: str, source: str | None, starts: IssueKey | None) -> GtrunError:
+def _not_begun(claim: ClaimConfig, code: int, said: str, source: str | None, starts: str | None) -> GtrunError:
     """What kept the command from its beginning, by the exit code of ssh or of the shell there."""
     host = claim.host
     if code < 0:
         what = f"ssh to {host} was ended by signal {-code}" + (": it may have started there" if starts else "")
-        return ManagerSilent(what, hint=f"ask: gtrun live {starts}" if starts else "")
+        return ManagerSilent(what, hint=f"ask: {starts}" if starts else "")
     if said.startswith("setpriv:"):
         return NoManager(f"ssh cannot be executed here: {said}", hint="install the OpenSSH client")
     if code in {126, 127}:

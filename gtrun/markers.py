@@ -17,6 +17,9 @@ from gtrun.names import RunId
 from gtrun.pulls import Shipping, all_in_words, shipping
 from gtrun.text import plain
 
+MACHINE_LINE = "<!-- gtrun:"
+"""How the line begins that makes a comment a marker."""
+
 _LINE = re.compile(r"^<!-- gtrun:(started|finished) run=([0-9a-f]{32})(?: result=([a-z-]{1,20}))? -->$", re.MULTILINE)
 
 

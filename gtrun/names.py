@@ -80,6 +80,12 @@ def duplicate_number(name: str) -> int:
     return int(match[2]) if match and match[2] else 0
 
 
+def plain_unit_name(name: str) -> str:
+    """The name that the same issue's first unit has; a name that is none of ours stays as it is."""
+    match = _UNIT.fullmatch(name)
+    return f"task-{match[1]}.service" if match else name
+
+
 def probe_unit_name(token: Token) -> UnitName:
     """The unit by which `gtrun doctor` tries out a profile: no task, so no guard and no drop-in takes it for one."""
     return UnitName(f"gtrun-probe-{token}.service")

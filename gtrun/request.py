@@ -19,7 +19,8 @@ from gtrun.release.installation import executed
 class Request(msgspec.Struct, frozen=True):
     """Who wants which issue run by which agent. `environment` holds the hatches (DISPATCH_…, GTRUN_BACKEND).
 
-    `caller` is the account that dispatches, `by` who asked it to, as the ledger and the run record keep it.
+    `caller` is the account that dispatches, `by` who asked it to, as the ledger and the run record keep it. `sweep`
+    names the pass that picked the issue; it is empty if a person named it.
     """
 
     target: str
@@ -27,6 +28,7 @@ class Request(msgspec.Struct, frozen=True):
     caller: Account
     environment: Mapping[str, str]
     by: str
+    sweep: str = ""
 
 
 def dispatchable(fleet: Fleet, request: Request) -> Agent:

@@ -173,7 +173,7 @@ def there(tmp_path, monkeypatch):
     monkeypatch.setattr(forward, "_BEGIN_WAIT", 3.0)
     monkeypatch.setattr(forward, "_PATIENCE", 0.0)
 
-    def run(script: str, *arguments: str, starts: str | None = "142") -> tuple[int, bytes, bytes]:
+    def run(script: str, *arguments: str, starts: str | None = "gtrun live 142") -> tuple[int, bytes, bytes]:
         ssh = tmp_path / "bin/ssh"
         # the last word of the last argument is the payload, its first 32 characters the nonce
         ssh.write_text(f"#!/bin/bash\ncd {tmp_path}\neval last=\\${{$#}}\np=${{last##* }}; n=${{p:0:32}}\n{script}\n")

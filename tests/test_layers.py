@@ -29,7 +29,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # what people ask for; each module is one verb, or what several of them share
     "verbs": (
         "request", "asked", "start", "dispatch", "forward", "runner", "survey", "looking", "delivery", "reconcile",
-        "doctor", "unit_files", "verified",
+        "doctor", "unit_files", "verified", "gather", "pick",
     ),
     # parse, call, print
     "command line": ("cli", "__main__"),

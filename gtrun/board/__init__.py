@@ -6,7 +6,8 @@ from typing import Protocol
 from gtrun.model import Comment, Issue, PullRequest
 from gtrun.names import IssueKey
 
-_EMOJI_STYLE = "\ufe0f"  # U+FE0F only chooses the colourful drawing of the character before it
+EMOJI_STYLE = "\ufe0f"
+"""U+FE0F only chooses the colourful drawing of the character before it."""
 
 
 class Board(Protocol):
@@ -42,7 +43,7 @@ def disposal(
     for label in issue.labels:
         if label.casefold() in terminal:
             return f"label {label!r}"
-    glyphs = [bare for bare in (glyph.removesuffix(_EMOJI_STYLE) for glyph in terminal_glyphs) if bare]
+    glyphs = [bare for bare in (glyph.removesuffix(EMOJI_STYLE) for glyph in terminal_glyphs) if bare]
     for comment in comments:
         text = comment.body.lstrip()
         for glyph in glyphs:

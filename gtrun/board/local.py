@@ -3,14 +3,17 @@
 import contextlib
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
 import msgspec
 
+from gtrun.board import EMOJI_STYLE
 from gtrun.board.file import connect, extend, found, has, make, told
+from gtrun.board.standing import Standing, standing
 from gtrun.errors import BoardUnavailable, NoSuchIssue, UsageError
+from gtrun.markers import MACHINE_LINE
 from gtrun.model import Comment, Issue, PullRequest, PullState
 from gtrun.names import IssueKey
 from gtrun.pulls import best_first
@@ -26,7 +29,7 @@ State = Literal["open", "closed", "all"]
 
 # one statement, hence one snapshot
 _SELECT = """
-SELECT number, title, body, priority, is_open, created_at,
+SELECT number, title, {body}, priority, is_open, created_at,
     (SELECT json_group_array (label) FROM (SELECT label FROM labels WHERE issue = number ORDER BY label)),
     (SELECT json_group_array (blocker)
         FROM (SELECT blocker FROM blockers WHERE issue = number ORDER BY blocker)),
@@ -113,16 +116,35 @@ class LocalBoard:
             rows = self._database.execute(query, (_number(key),)).fetchall()
         return [Comment(author=author, body=body, at=at) for author, body, at in rows]
 
+    def open_work(self, terminal_labels: Sequence[str], terminal_glyphs: Sequence[str]) -> list[tuple[Issue, Standing]]:
+        """Every open issue, without its body, and where it stands: one snapshot, in a handful of queries."""
+        telling = [MACHINE_LINE, *(glyph.removesuffix(EMOJI_STYLE) for glyph in terminal_glyphs)]
+        comments: dict[int, list[Comment]] = {}
+        pulls: dict[int, list[PullRequest]] = {}
+        with told(self.path), self._reading() as database:
+            without_body = self._select("''")
+            rows = database.execute(f"{without_body} WHERE is_open").fetchall()
+            query = (
+                "SELECT issue, author, comments.body, at FROM comments JOIN issues ON number = issue"  # noqa: S608 - ?
+                f" WHERE is_open AND ({' OR '.join('instr (comments.body, ?)' for _ in telling)}) ORDER BY id"
+            )
+            for issue, author, body, at in database.execute(query, telling):
+                comments.setdefault(issue, []).append(Comment(author=author, body=body, at=at))
+            if has(database, "turns"):
+                query = "SELECT issue, url, state, auto_merge, merged_at FROM pull_requests"
+                for issue, *row in database.execute(query):
+                    pulls.setdefault(issue, []).append(_pull(*row))
+        return [
+            (issue, standing(issue, comments.get(number, ()), pulls.get(number, ()), terminal_labels, terminal_glyphs))
+            for number, issue in ((row[0], self._issue(row)) for row in rows)
+        ]
+
     def pull_requests(self, key: IssueKey) -> list[PullRequest]:
         """The pull requests that would close the issue, those that have come farthest first."""
         query = "SELECT url, state, auto_merge, merged_at FROM pull_requests WHERE issue = ? ORDER BY url"
         with told(self.path):
             rows = self._database.execute(query, (_number(key),)).fetchall() if has(self._database, "turns") else []
-        found = [
-            PullRequest(url=url, state=PullState(state), auto_merge=bool(armed), merged_at=at)
-            for url, state, armed, at in rows
-        ]
-        return best_first(found)
+        return best_first(_pull(*row) for row in rows)
 
     def record_pull_request(self, key: IssueKey, pull: PullRequest) -> None:
         """Note a pull request that would close the issue, or what has become of one that is noted.
@@ -221,8 +243,8 @@ class LocalBoard:
             query = "UPDATE issues SET is_open = ? WHERE number = ? AND is_open <> ?"
             return database.execute(query, (is_open, number, is_open)).rowcount == 1
 
-    def _select(self) -> str:
-        return _SELECT.format(turned_at=_TURNED_AT if has(self._database, "turns") else "NULL")
+    def _select(self, body: str = "body") -> str:
+        return _SELECT.format(body=body, turned_at=_TURNED_AT if has(self._database, "turns") else "NULL")
 
     def _issue(self, row: tuple[int, str, str, int, int, float, str, str, float | None]) -> Issue:
         number, title, body, priority, is_open, created_at, labels, blockers, turned_at = row
@@ -239,6 +261,15 @@ class LocalBoard:
             created_at=created_at,
             turned_at=turned_at,
         )
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Several readings of one state."""
+        self._database.execute("BEGIN")
+        try:
+            yield self._database
+        finally:
+            self._database.rollback()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -259,6 +290,10 @@ class LocalBoard:
         if not self._database.execute("SELECT 1 FROM issues WHERE number = ?", (number,)).fetchone():
             raise NoSuchIssue(f"there is no issue {key} on the board {self.path}")
         return number
+
+
+def _pull(url: str, state: str, armed: int, merged_at: float | None) -> PullRequest:
+    return PullRequest(url=url, state=PullState(state), auto_merge=bool(armed), merged_at=merged_at)
 
 
 def _number(key: IssueKey) -> int:

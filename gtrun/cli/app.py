@@ -16,12 +16,16 @@ from gtrun.exits import Exit
 
 COMMANDS = {
     "dispatch": "Start a run of one issue by one agent, exactly once.",
+    "sweep": "Match ready issues with agents that are free, and dispatch each.",
     "ps": "Every live run.",
     "live": "Every live unit for one issue.",
     "show": "The history of an issue: attempts, refusals, runs, results.",
     "shipped": "Whether a merged pull request closes an issue.",
     "logs": "What one run wrote.",
     "stop": "Stop the whole run and close it out.",
+    "rigs": "What each rig and agent was given, and what it can take now.",
+    "pause": "Hand out no work by itself any more.",
+    "resume": "Hand out work again.",
     "stashes": "Work that a clone sync set aside, and how to bring it back.",
     "quota": "Which agents' quotas are used up; set and clear it by hand.",
     "preflight": "Would a dispatch be refused?",

@@ -1,6 +1,6 @@
 """What `gtrun dispatch` does, without its option parser."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gtrun.cli.forwarding import belongs_elsewhere, run_there
 from gtrun.cli.invocation import Invocation
@@ -17,6 +17,7 @@ from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import Prepared
 from gtrun.request import Request
+from gtrun.survey import route_of
 from gtrun.text import plain_lines
 
 
@@ -43,9 +44,8 @@ def dispatch(
             has_started_up()
         if belongs_elsewhere(invocation, fleet):
             worker.close()
-            return run_there(invocation, fleet, starts=key)
-        if invocation.is_remote:
-            interrupt_on_hangup(1)
+            return run_there(invocation, fleet, starts=f"gtrun live {key}")
+        end_with_connection(invocation)
         if dry_run:
             _show_plan(rehearse(fleet, request, worker, say), as_json=as_json)
             return Exit.DONE
@@ -54,6 +54,50 @@ def dispatch(
             _report(started, None, as_json=as_json)
             return Exit.DONE
         return _wait(started, worker, as_json=as_json)
+
+
+def end_with_connection(invocation: Invocation) -> None:
+    """From now on the end of the connection that a command came over is a ^C."""
+    if invocation.is_remote:
+        interrupt_on_hangup(1)
+
+
+def dispatch_picked(
+    invocation: Invocation,
+    target: str,
+    *,
+    prefer_skills: Sequence[str] = (),
+    dry_run: bool = False,
+    wait: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Dispatch the best ready issue for a target, in the same words."""
+    from gtrun import pick  # noqa: PLC0415 - a dispatch that names its issue does not pay for the planner
+
+    with Worker.start() as worker:
+        fleet, caller = invocation.fleet(), invocation.caller()
+        if belongs_elsewhere(invocation, fleet):
+            worker.close()
+            return run_there(invocation, fleet, starts="gtrun ps")
+        end_with_connection(invocation)
+        order = pick.Order(
+            caller=caller, environment=invocation.environment, by=invocation.by(), sweep=pick.new_sweep(),
+            prefer_skills=tuple(prefer_skills),
+        )  # fmt: skip
+        if dry_run:
+            chosen = pick.choose(fleet, order, target)
+            with worker.twin() as another:
+                prepared = rehearse(fleet, order.request(chosen.issue, str(chosen.agent)), another, say)
+            say(f"issue {chosen.issue.key} {chosen.why}")
+            _show_plan(prepared, as_json=as_json)
+            return Exit.DONE
+        started = pick.dispatch_next(fleet, order, target, worker, say)
+        if not wait:
+            _report(started, None, as_json=as_json)
+            return Exit.DONE
+        with worker.twin() as another:
+            another.act_as(route_of(fleet, fleet.agents[started.run.agent], caller))
+            return _wait(started, another, as_json=as_json)
 
 
 def _show_plan(plan: Prepared, *, as_json: bool) -> None:

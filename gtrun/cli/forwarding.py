@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from gtrun.cli.invocation import Invocation
 from gtrun.config import Fleet
-from gtrun.names import IssueKey
 
 
 def elsewhere(invocation: Invocation, fleet: Fleet) -> int | None:
@@ -36,7 +35,7 @@ def belongs_elsewhere(invocation: Invocation, fleet: Fleet) -> bool:
     return True
 
 
-def run_there(invocation: Invocation, fleet: Fleet, *, starts: IssueKey | None = None) -> int:
+def run_there(invocation: Invocation, fleet: Fleet, *, starts: str | None = None) -> int:
     """Have the command run where claims are made (see `gtrun.forward`), with its output on our own streams."""
     from gtrun import forward  # noqa: PLC0415
 

@@ -124,6 +124,12 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, Agent]
     schedule: Schedule = Schedule()
 
+    def target(self, name: str) -> list[Agent]:
+        """The agents that a TARGET stands for: itself, or those of a rig. Raises UsageError."""
+        if name in self.rigs:
+            return [agent for agent in self.agents.values() if agent.rig == name]
+        return [self.agent(name)]
+
     def agent(self, name: str) -> Agent:
         """The agent that was typed. Raises UsageError, which names those there are."""
         if name in self.agents:
@@ -131,8 +137,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
         if name in self.rigs:
             there = [agent.name for agent in self.agents.values() if agent.rig == name]
             raise UsageError(
-                f"{name} is a rig: choosing one of its agents belongs to a dispatch without an issue,"
-                " which this version does not have",
+                f"{name} is a rig, and the issue is named: name the agent as well",
                 hint=f"name one of its agents: {', '.join(there)}" if there else f"no agent has rig = {name!r}",
             )
         source = self.source or "the built-in configuration (there is no fleet.toml)"

@@ -3,8 +3,9 @@
 *Open* means that the guard could not tell. The run then proceeds, and that is said and counted: a false block stops the
 fleet, which is worse than a wasted run. No guard writes to the issue: a refusal must not look like a terminal mark.
 
-Order for a named issue: board (13), quota (9), duplicate (11), then under the claim lock the fleet claim (14). A new
-guard is a module here with one function `check(question) -> Verdict`, and a name in `ORDER`.
+Order for a named issue: board (13), quota (9), duplicate (11), then under the claim lock the fleet claim (14); for an
+automatic pick also what the agent can take (10). A new guard is a module here with one function
+`check(question) -> Verdict`, and a name in `ORDER`.
 """
 
 from collections.abc import Callable
@@ -21,4 +22,14 @@ ORDER: tuple[Guard, ...] = (("board", board.check), ("quota", quota.check), ("du
 CLAIM: Guard = ("claim", claim.check)
 """The guard under the lock."""
 
-__all__ = ["CLAIM", "ORDER", "Guard", "Open", "Pass", "Question", "Refuse", "Verdict"]
+
+def under_lock(question: Question) -> list[Guard]:
+    """All guards under the lock: an automatic pick also asks what the agent can take."""
+    if question.availability is None:
+        return [CLAIM]
+    from gtrun.guards import capacity  # noqa: PLC0415 - a dispatch that names its issue does not pay for the planner
+
+    return [CLAIM, ("capacity", capacity.check)]
+
+
+__all__ = ["CLAIM", "ORDER", "Guard", "Open", "Pass", "Question", "Refuse", "Verdict", "under_lock"]

@@ -1,6 +1,7 @@
 """What a guard is asked, and what it answers."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -9,6 +10,9 @@ from gtrun.model import Comment, Issue
 from gtrun.names import IssueKey
 from gtrun.quota import QuotaFile
 from gtrun.systemd.units import UnitState
+
+if TYPE_CHECKING:  # a dispatch that names its issue does not pay for the planner
+    from gtrun.planner import Availability
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -58,7 +62,8 @@ class FleetView(msgspec.Struct, frozen=True):
 class Question(msgspec.Struct, frozen=True):
     """One dispatch as the guards see it. What is callable is asked when a guard needs it.
 
-    `now` is in seconds since the epoch; `units` are those of the issue on the agent itself.
+    `now` is in seconds since the epoch; `units` are those of the issue on the agent itself. `availability` is what the
+    agent can take by itself, None for an issue that a person named.
     """
 
     issue: IssueKey
@@ -71,3 +76,4 @@ class Question(msgspec.Struct, frozen=True):
     quota: Callable[[], QuotaFile]
     units: Callable[[], list[UnitState]]
     fleet: Callable[[], FleetView]
+    availability: "Callable[[], Availability] | None" = None

@@ -4,7 +4,17 @@ One function says what an agent can take (`availability`), for the plan, for the
 `gtrun rigs`. It reads no clock, no file and no chance: all that it depends on is in the `World` and the `Backlog`.
 """
 
-from gtrun.planner.availability import Availability, Bar, RigAvailability, Seen, World, agents, backoff, rigs
+from gtrun.planner.availability import (
+    Availability,
+    Bar,
+    RigAvailability,
+    Seen,
+    World,
+    agents,
+    backoff,
+    of_agent,
+    rigs,
+)
 from gtrun.planner.plan import AgentPlan, IssuePlan, Plan, Why, plan, skills_of
 from gtrun.planner.readiness import Backlog, Held, Readiness, Work, readiness
 
@@ -24,6 +34,7 @@ __all__ = [
     "World",
     "agents",
     "backoff",
+    "of_agent",
     "plan",
     "readiness",
     "rigs",

@@ -1,9 +1,10 @@
 """What an agent and its rig can take now: capacity from live units, pauses, quota, back-off, settling. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -46,9 +47,9 @@ class Bar(StrEnum):
     PAUSED = "paused"
     NO_COMMAND = "no-command"
     DARK = "dark"
+    FULL = "full"
     BACKING_OFF = "backing-off"
     SETTLING = "settling"
-    FULL = "full"
 
 
 class RigAvailability(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,18 +95,26 @@ def _told(barred: _Barred | None) -> dict[str, Any]:
     return msgspec.structs.asdict(barred) if barred else {}
 
 
+def of_agent(world: World, agent: Agent) -> Availability:
+    """One agent alone; no agent of another rig has to be seen for that."""
+    return _agent(world, agent, _rigs(world, [agent.rig])[agent.rig])
+
+
 def rigs(world: World) -> dict[str, RigAvailability]:
     """Every rig of the fleet."""
+    return _rigs(world, world.fleet.rigs)
+
+
+def _rigs(world: World, names: Collection[str]) -> dict[str, RigAvailability]:
     running = Counter[str]()
     for agent in world.fleet.agents.values():
         running[agent.rig] += _seen(world, agent).runs
     found = {}
-    for rig in world.fleet.rigs.values():
+    for rig in map(world.fleet.rigs.__getitem__, names):
         tally = world.book.rigs.get(rig.name, Tally())
         free = None if rig.max_runs is None else max(0, rig.max_runs - running[rig.name])
-        barred = _pause(world, rig.name) or _waits(world, rig.name, tally)
-        if barred is None and free == 0:
-            barred = _Barred(Bar.FULL, f"{rig.name} is full: {_of(running[rig.name], rig.max_runs)}")
+        full = _full(rig.name, running[rig.name], rig.max_runs) if free == 0 else None
+        barred = _pause(world, rig.name) or full or _waits(world, rig.name, tally)
         found[rig.name] = RigAvailability(
             rig=rig.name, running=running[rig.name], max_runs=rig.max_runs, free=0 if barred else free, tally=tally,
             **_told(barred),
@@ -121,9 +130,8 @@ def agents(world: World, rigs: Mapping[str, RigAvailability]) -> dict[str, Avail
 def _agent(world: World, agent: Agent, rig: RigAvailability) -> Availability:
     seen, tally = _seen(world, agent), world.book.agents.get(agent.name, Tally())
     free = max(0, agent.max_runs - seen.runs)
-    barred = _barred(world, agent, seen, tally, rig)
-    if barred is None and free == 0:
-        barred = _Barred(Bar.FULL, f"{agent.name} is full: {_of(seen.runs, agent.max_runs)}")
+    full = _full(agent.name, seen.runs, agent.max_runs) if free == 0 else None
+    barred = _barred(world, agent, seen, rig) or full or _waits(world, agent.name, tally)
     if barred is None and rig.bar is not None:
         barred = _Barred(rig.bar, rig.why, rig.until)
     return Availability(
@@ -133,7 +141,7 @@ def _agent(world: World, agent: Agent, rig: RigAvailability) -> Availability:
     )  # fmt: skip
 
 
-def _barred(world: World, agent: Agent, seen: Seen, tally: Tally, rig: RigAvailability) -> _Barred | None:
+def _barred(world: World, agent: Agent, seen: Seen, rig: RigAvailability) -> _Barred | None:
     if rig.bar is Bar.PAUSED:
         return _Barred(rig.bar, rig.why)
     paused = _pause(world, agent.name)
@@ -143,7 +151,7 @@ def _barred(world: World, agent: Agent, seen: Seen, tally: Tally, rig: RigAvaila
         return _Barred(Bar.UNREACHABLE, f"{agent.name} does not answer: {seen.problem}")
     if not agent.run.command:
         return _Barred(Bar.NO_COMMAND, f"{agent.name} has no command in fleet.toml")
-    return _dark(agent, seen.quota, world.now) or _waits(world, agent.name, tally)
+    return _dark(agent, seen.quota, world.now)
 
 
 def _seen(world: World, agent: Agent) -> Seen:
@@ -179,14 +187,14 @@ def _waits(world: World, target: str, tally: Tally) -> _Barred | None:
         until = _believable(tally.last_failure_at, now) + backoff(schedule, tally.failures)
         if until > now:
             failed = "1 failure" if tally.failures == 1 else f"{tally.failures} failures in a row"
-            why = f"{target} backs off for {human_seconds(until - now)} more, after {failed}"
+            why = f"{target} backs off for {human_seconds(ceil(until - now))} more, after {failed}"
             return _Barred(Bar.BACKING_OFF, why, until)
     if tally.last_dispatch_at is not None and tally.last_sweep != world.sweep:
         settles = min(schedule.settle * tally.last_dispatch_count, max(schedule.settle, schedule.backoff_max))
         until = _believable(tally.last_dispatch_at, now) + settles
         if until > now:
             given = "1 run" if tally.last_dispatch_count == 1 else f"{tally.last_dispatch_count} runs"
-            why = f"{target} settles for {human_seconds(until - now)} more, after it was given {given}"
+            why = f"{target} settles for {human_seconds(ceil(until - now))} more, after it was given {given}"
             return _Barred(Bar.SETTLING, why, until)
     return None
 
@@ -201,8 +209,8 @@ def backoff(schedule: Schedule, failures: int) -> float:
     return float(min(schedule.backoff * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), schedule.backoff_max))
 
 
-def _of(running: int, most: int | None) -> str:
-    return f"{running} of {most} {'run' if most == 1 else 'runs'}"
+def _full(target: str, running: int, most: int | None) -> _Barred:
+    return _Barred(Bar.FULL, f"{target} is full: {running} of {most} {'run' if most == 1 else 'runs'}")
 
 
 def _instant(at: float) -> str:

@@ -169,7 +169,7 @@ def _in_the_way(agents: Iterable[Availability]) -> str:
     """Why nobody is free: `2 full, 1 dark`."""
     counts: dict[str, int] = {}
     for one in agents:
-        what = "are given others" if one.bar is None else one.bar.value.replace("-", " ")
+        what = "given other issues" if one.bar is None else one.bar.value.replace("-", " ")
         counts[what] = counts.get(what, 0) + 1
     return ", ".join(f"{number} {what}" for what, number in counts.items()) or "there is none"
 

@@ -69,7 +69,7 @@ def readiness(backlog: Backlog, book: Book, schedule: Schedule, ready_label: str
     found = []
     for work in sorted(backlog.works, key=_turn):
         held = (
-            _by_standing(work)
+            _by_standing(work, book)
             or _by_label(work.issue, label, ready_label)
             or _by_blockers(work.issue, blockers, cycles)
             or _by_runs(work.issue, backlog, book)
@@ -91,10 +91,14 @@ _STANDINGS = {
 }
 
 
-def _by_standing(work: Work) -> Readiness | None:
-    if work.standing is Standing.READY:
-        return None
-    held, why = _STANDINGS[work.standing]
+def _by_standing(work: Work, book: Book) -> Readiness | None:
+    """By its board, and by the ledger: the marker of a run that has succeeded may not have been posted yet."""
+    standing = work.standing
+    if standing is Standing.READY:
+        if book.succeeded.get(work.issue.key, 0.0) <= (work.issue.turned_at or 0.0):
+            return None
+        standing = Standing.AWAITING
+    held, why = _STANDINGS[standing]
     return Readiness(work.issue, held, why)
 
 

@@ -18,6 +18,7 @@ import msgspec
 from gtrun.counters import FAILURES, Book, Pause, Tally, Tried, streak_of_agent, streak_of_rig
 from gtrun.errors import StateError
 from gtrun.files import describe, ensure_private_folder
+from gtrun.model import Result
 from gtrun.names import IssueKey, RunId, Token, UnitName
 from gtrun.state.claim import Claim
 
@@ -347,22 +348,26 @@ class Ledger:
             )
 
     def book(self, agents: Collection[str], rigs: Collection[str], board: str, since: float) -> Book:
-        """What automatic picks depend on: all counters, pauses, and what failed since then. Raises StateError.
+        """What automatic picks depend on: counters, pauses, and how runs have ended since then. Raises StateError.
 
         `board` is the identity of the board whose issues are asked for.
         """
         with self._failures(), self._reading():
             failed: dict[IssueKey, list[float]] = {}
+            succeeded: dict[IssueKey, float] = {}
             query = "SELECT issue, ended_at, result FROM attempt WHERE ended_at > ? AND board IN (?, '')"
             for issue, at, result in self._db.execute(query, (since, board)):
                 if result in FAILURES:
                     failed.setdefault(issue, []).append(at)
+                elif result == Result.SUCCESS:
+                    succeeded[issue] = max(at, succeeded.get(issue, 0.0))
             going = self._going(agents)
             return Book(
                 agents={name: self._tally("agent", name, streak_of_agent) for name in agents},
                 rigs={name: self._tally("rig", name, streak_of_rig) for name in rigs},
                 pauses=self._pauses(),
                 failed=failed,
+                succeeded=succeeded,
                 running={
                     IssueKey(str(row[_AT["issue"]])): str(row[_AT["agent"]])
                     for row in going

@@ -1,11 +1,11 @@
 """Units as a manager tells them, and the one definition of "live"."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gtrun.names import RunId, UnitName
+from gtrun.names import RunId, UnitName, is_task_unit
 from gtrun.systemd.bus import JOB, OBJECT, SERVICE, UNIT, Bus, BusError, BusTimeout
 
 _NO_INVOCATION = "0" * 32
@@ -59,6 +59,11 @@ def is_live(unit: UnitState) -> bool:
     runs can be `bad-setting` or `error`.
     """
     return unit.job != 0 or unit.active not in {"inactive", "failed"}
+
+
+def live_tasks(units: Iterable[UnitState]) -> int:
+    """How many slots of an agent its units take: every live task counts, whoever started it."""
+    return sum(is_live(unit) and is_task_unit(unit.name) for unit in units)
 
 
 def _state(row: Sequence[str | int]) -> UnitState:

@@ -24,7 +24,9 @@ STEPS = [
     (Barrier("before-probe", "dispatch.py", "            asked.problem = claim.problem"), False),
     (
         Barrier(
-            "before-verdict", "dispatch.py", "            said, refusal = ask([CLAIM], asked.question, told.append)"
+            "before-verdict",
+            "dispatch.py",
+            "            said, refusal = ask(under_lock(asked.question), asked.question, told.append)",
         ),
         False,
     ),

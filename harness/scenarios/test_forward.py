@@ -503,7 +503,7 @@ MUTANTS = [
     ),
     Mutant(
         "hang-up not noticed",
-        [Edit("cli/dispatching.py", "        if invocation.is_remote:", "        if False:")],
+        [Edit("cli/dispatching.py", "    if invocation.is_remote:", "    if False:")],
         interrupted_before_the_lock,
         r"units are \['task-1\.service'",
         boot=BOX,

@@ -16,14 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gtrun.board.local import BODY_MAX, TITLE_MAX, LocalBoard
+from gtrun.board.standing import Standing, standing
 from gtrun.errors import BoardUnavailable, GtrunError, UsageError
-from gtrun.model import PullRequest, PullState
-from gtrun.names import IssueKey
+from gtrun.markers import Kind, machine_line
+from gtrun.model import PullRequest, PullState, Result
+from gtrun.names import IssueKey, RunId
 
 DEADLINE = 30.0  # seconds; reaching it is a failure, never the normal case
 KEY = IssueKey("1")
@@ -776,3 +779,40 @@ def test_a_locked_old_board_can_be_read(path: str) -> None:
             assert board.issue(KEY) is not None
             with pytest.raises(BoardUnavailable, match="is locked"):
                 board.record_pull_request(KEY, url())
+
+
+class TestOpenWork:
+    def test_it_stands_as_when_each_issue_is_asked_for(self, tmp_path):
+        """One snapshot in a handful of queries, and the same answer as issue by issue."""
+        glyphs = ("✅", "⛔\ufe0f")
+        with LocalBoard.open(str(tmp_path / "b.db"), create=True) as board:
+            keys = [
+                board.add(f"issue {number}", body="long", labels=["done"] if number == 1 else []) for number in range(9)
+            ]
+            board.close_issue(keys[0])
+            run = RunId("a" * 32)
+            board.post(keys[2], author="me", body=f"gtrun: x\n\n{machine_line(Kind.FINISHED, run, Result.SUCCESS)}")
+            board.post(keys[3], author="me", body=f"gtrun: x\n\n{machine_line(Kind.FINISHED, run, Result.FAILED)}")
+            board.post(keys[4], author="me", body=f"{machine_line(Kind.FINISHED, run, Result.SUCCESS)} is a marker")
+            board.post(keys[5], author="me", body="  ✅ done")
+            board.post(keys[6], author="me", body="not ⛔")
+            board.post(keys[7], author="me", body="⛔ no")
+            board.record_pull_request(keys[8], PullRequest(url="u", state=PullState.MERGED))
+            found = board.open_work(("done",), glyphs)
+            for issue, stands in found:
+                alone = board.issue(issue.key)
+                assert issue == msgspec.structs.replace(alone, body="")
+                told = board.comments(issue.key), board.pull_requests(issue.key)
+                assert stands is standing(alone, *told, ("done",), glyphs), issue.key
+            assert [stands.value for _, stands in found] == [
+                "not-work", "awaiting", "ready", "ready", "not-work", "ready", "not-work", "shipped",
+            ]  # fmt: skip
+
+    def test_a_board_of_the_first_version_is_read(self, tmp_path):
+        with LocalBoard.open(str(tmp_path / "b.db"), create=True) as board:
+            board.add("x")
+            for trigger in ("reopening", "labelling", "unlabelling"):
+                board._database.execute(f"DROP TRIGGER {trigger}_turns")
+            for table in ("turns", "pull_requests"):
+                board._database.execute(f"DROP TABLE {table}")
+            assert [stands for _, stands in board.open_work((), ())] == [Standing.READY]

@@ -241,9 +241,15 @@ class TestAgents:
         ("rig", "hint"), [("box1", "name one of its agents: alice, bob"), ("box2", "no agent has rig = 'box2'")]
     )
     def test_a_rig_is_not_an_agent(self, rig, hint):
-        with pytest.raises(UsageError, match=f"{rig} is a rig: .* this version does not have") as caught:
+        with pytest.raises(UsageError, match=f"{rig} is a rig, and the issue is named") as caught:
             self.FLEET.agent(rig)
         assert (caught.value.code, caught.value.hint) == (2, hint)
+
+    def test_a_target_is_an_agent_or_all_of_a_rig(self):
+        names = {target: [agent.name for agent in self.FLEET.target(target)] for target in ("alice", "box1", "box2")}
+        assert names == {"alice": ["alice"], "box1": ["alice", "bob"], "box2": []}
+        with pytest.raises(UsageError, match="there is no agent 'box3'"):
+            self.FLEET.target("box3")
 
     def test_hostile_names_stay_in_one_short_line(self):
         with pytest.raises(UsageError) as caught:

@@ -57,7 +57,7 @@ def test_who_waited_longest_is_next_then_the_name():
     assert starts(made) == [("1", "carol"), ("2", "dan"), ("3", "bob"), ("4", "alice")]
     assert made.issues[0].why == "goes to carol, which has waited longest"
     assert made.issues[3].why == "goes to alice, the only one free"
-    assert made.issues[4].why == "waits for an agent: 4 are given others"
+    assert made.issues[4].why == "waits for an agent: 4 given other issues"
 
 
 def test_work_is_spread_before_it_is_stacked():
@@ -130,7 +130,7 @@ def test_every_issue_and_every_agent_gets_its_reason():
     assert [(one.issue.key, one.why) for one in made.issues] == [
         ("1", "is blocked by 2, not done yet"),
         ("2", "goes to alice, the only one free"),
-        ("3", "waits for an agent: 1 are given others, 2 paused"),
+        ("3", "waits for an agent: 1 given other issues, 2 paused"),
         ("4", "is live on carol"),
     ]
     assert [one.why for one in made.agents] == [

@@ -41,6 +41,12 @@ def test_what_the_board_says(what, more, why, words):
     assert one.why.startswith(words)
 
 
+def test_a_success_that_the_board_has_not_heard_of_is_one():
+    book = Book(succeeded={IssueKey("1"): NOW - 10})
+    assert held(backlog(work(1), work(2)), book=book) == {"1": Held.AWAITING}
+    assert held(backlog(work(1, turned_at=NOW - 5)), book=book) == {}
+
+
 def test_the_most_urgent_come_first_then_the_oldest_then_the_first_numbers():
     works = [
         work(9),

@@ -290,6 +290,10 @@ def test_what_failed_of_an_issue_is_of_its_board_and_not_older_than_asked(state)
         ):  # fmt: skip
             tried(ledger, number, result=result, ended_at=at, board=board)
         assert book(ledger, board="b" * 32).failed == {"7": [10.0, 20.0, 30.0]}
+        assert book(ledger, board="b" * 32).succeeded == {}
+        for number, at in ((20, 90.0), (21, 80.0)):
+            tried(ledger, number, result="success", ended_at=at, board="b" * 32, issue=IssueKey("8"))
+        assert book(ledger, board="b" * 32).succeeded == {"8": 90.0}
         assert book(ledger, board="b" * 32, since=10.0).failed == {"7": [20.0, 30.0]}
 
 

@@ -25,6 +25,7 @@ from gtrun.reach.operations.ending import (
     reconcile,
     stop,
 )
+from gtrun.reach.operations.glancing import Glance, ToGlance, glance
 from gtrun.reach.operations.looking import (
     ByToken,
     Found,
@@ -69,7 +70,7 @@ from gtrun.reach.operations.verifying import ToVerify, VerifiedUnit, verify
 BY_NAME: dict[str, Callable[[Session, Any], Any]] = {
     operation.__name__: operation
     for operation in (
-        await_end, await_start, disable, discard, does_linger, enable, end_idle, examine, list_units, live_runs,
+        await_end, await_start, disable, discard, does_linger, enable, end_idle, examine, glance, list_units, live_runs,
         note_delivered, observe_ending, prepare, printed, printed_since, await_print, read_quota, reconcile, reload,
         run_of, runs_by_token, runs_of, set_quota, start, stashes_of, stop, undelivered, verify, wait_until_free,
     )
@@ -82,6 +83,7 @@ __all__ = [
     "ByToken",
     "Delivered",
     "Found",
+    "Glance",
     "Job",
     "Launched",
     "LiveRun",
@@ -100,6 +102,7 @@ __all__ = [
     "ToDeliver",
     "ToEndIdle",
     "ToExamine",
+    "ToGlance",
     "ToNote",
     "ToPrepare",
     "ToRead",
@@ -123,6 +126,7 @@ __all__ = [
     "enable",
     "end_idle",
     "examine",
+    "glance",
     "list_units",
     "live_runs",
     "note_delivered",

@@ -1,0 +1,85 @@
+"""Looking at the whole fleet, the board and the ledger at once: what a pass of the scheduler is planned from."""
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from gtrun.account import Account
+from gtrun.board.local import LocalBoard
+from gtrun.config import Fleet
+from gtrun.counters import Book
+from gtrun.names import plain_unit_name
+from gtrun.planner import Backlog, Seen, Work, World
+from gtrun.reach import operations as at_agent
+from gtrun.reach.operations import Glance
+from gtrun.state.ledger import Ledger
+from gtrun.survey import Answer, survey
+from gtrun.systemd.units import is_live, live_tasks
+
+_WAIT = 10.0
+_UNKNOWN = "unknown"
+"""The result of a run of which there is no record any more: it counts for nobody."""
+
+
+def look(fleet: Fleet, caller: Account, ledger: Ledger, agents: Iterable[str]) -> dict[str, Answer[Glance]]:
+    """Look at these agents, and write down in the ledger how their runs have ended. Raises StateError."""
+    asked = {name: at_agent.ToGlance([]) for name in agents}
+    for attempt in ledger.going(asked):
+        asked[attempt.agent].tokens.append(attempt.token)
+    those = map(fleet.agents.__getitem__, asked)
+    answers = survey(those, fleet, caller, at_agent.glance, lambda agent: asked[agent.name], seconds=_WAIT)
+    now = time.time()
+    for answer in answers:
+        for ended in answer.value.ended if answer.value else ():
+            # an account writes its own records: it can tell no future
+            ledger.end(ended.token, ended.result or _UNKNOWN, min(ended.at, now))
+    return {answer.agent.name: answer for answer in answers}
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan is made from."""
+
+    world: World
+    backlog: Backlog
+
+
+def gather(fleet: Fleet, caller: Account, ledger: Ledger, *, sweep: str) -> Scene:
+    """Everything that a pass of that name is planned from. Raises BoardUnavailable, StateError."""
+    with LocalBoard.open(fleet.board.path) as board:
+        identity = board.identity
+        works = board.open_work(fleet.board.terminal_labels, fleet.board.terminal_glyphs)
+    world, live = _world(fleet, caller, ledger, identity, sweep)
+    silent = frozenset(name for name, seen in world.seen.items() if seen.problem)
+    backlog = Backlog(works=[Work(issue, stands) for issue, stands in works], live=live, silent=silent)
+    return Scene(world=world, backlog=backlog)
+
+
+def world_of(fleet: Fleet, caller: Account, ledger: Ledger) -> World:
+    """The fleet without its issues, for the table. Raises StateError."""
+    return _world(fleet, caller, ledger, "", "")[0]
+
+
+def _world(fleet: Fleet, caller: Account, ledger: Ledger, identity: str, sweep: str) -> tuple[World, dict[str, str]]:
+    answers = look(fleet, caller, ledger, fleet.agents)
+    now = time.time()
+    book = ledger.book(fleet.agents, fleet.rigs, identity, now - fleet.schedule.attempts_decay)
+    seen = {name: _seen(name, answer, book) for name, answer in answers.items()}
+    live = {
+        plain_unit_name(unit.name): name
+        for name, answer in answers.items()
+        for unit in (answer.value.units if answer.value else ())
+        if is_live(unit)
+    }
+    return World(fleet=fleet, seen=seen, book=book, now=now, sweep=sweep), live
+
+
+def _seen(name: str, answer: Answer[Glance], book: Book) -> Seen:
+    if answer.value is None:
+        return Seen(runs=thought_to_run(name, book), problem=answer.problem)
+    return Seen(runs=live_tasks(answer.value.units), quota=answer.value.quota)
+
+
+def thought_to_run(agent: str, book: Book) -> int:
+    """How many runs an agent that does not answer is thought to have: those of which nobody has learned the end."""
+    return sum(each == agent for each in book.running.values())

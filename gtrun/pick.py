@@ -1,0 +1,167 @@
+"""Picking: a dispatch that names no issue gets the best ready one for its target; a sweep, one for each free slot.
+
+What is picked is started by the one protocol (`gtrun.dispatch`), which asks under the claim lock once more what the
+agent can take. Whoever was faster there is no failure: the next best is taken instead.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from gtrun.account import Account
+from gtrun.asked import Say
+from gtrun.config import Fleet
+from gtrun.dispatch import Started, dispatch
+from gtrun.errors import GtrunError, NoManager, Refused, UsageError
+from gtrun.exits import Exit
+from gtrun.gather import Scene, gather
+from gtrun.model import Issue
+from gtrun.planner import Bar, IssuePlan, Plan, plan
+from gtrun.reach import Worker
+from gtrun.reconcile import Report, reconcile
+from gtrun.request import Request, check_own_code
+from gtrun.state.ledger import Ledger
+
+_ISSUE_IS_TAKEN = frozenset({Exit.DUPLICATE, Exit.NOT_WORK, Exit.CLAIMED})
+_AGENT_IS_TAKEN = frozenset({Exit.QUOTA, Exit.NO_CAPACITY})
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Who wants something picked. `environment` and `by` as in `Request`; `sweep` names this pass."""
+
+    caller: Account
+    environment: Mapping[str, str]
+    by: str
+    sweep: str
+    prefer_skills: tuple[str, ...] = ()
+
+    def request(self, issue: Issue, agent: str) -> Request:
+        """The request for what was picked."""
+        return Request(agent, issue.key, self.caller, self.environment, self.by, self.sweep)
+
+
+def new_sweep() -> str:
+    """A name for a pass."""
+    return os.urandom(16).hex()
+
+
+def planned(fleet: Fleet, order: Order, *, targets: Collection[str] | None = None, batch: int | None) -> Plan:
+    """What a pass would start now, on these agents or on any. Raises BoardUnavailable, StateError."""
+    with Ledger(order.caller.state) as ledger:
+        scene = gather(fleet, order.caller, ledger, sweep=order.sweep)
+    return plan(scene.world, scene.backlog, targets=targets, prefer_skills=order.prefer_skills, batch=batch)
+
+
+def choose(fleet: Fleet, order: Order, target: str) -> IssuePlan:
+    """What `dispatch_next` would start now. Raises what it raises where that is nothing."""
+    agents = agents_of(fleet, target)
+    made = planned(fleet, order, targets=agents, batch=1)
+    for one in made.issues:
+        if one.agent is not None:
+            return one
+    raise nothing_to_start(made, target, agents)
+
+
+def agents_of(fleet: Fleet, target: str) -> set[str]:
+    """The names of the agents that a target stands for. Raises UsageError for none."""
+    agents = {agent.name for agent in fleet.target(target)}
+    if not agents:
+        raise UsageError(f"rig {target} has no agent", hint=f'give it one: [agents.NAME] with rig = "{target}"')
+    return agents
+
+
+def dispatch_next(fleet: Fleet, order: Order, target: str, worker: Worker, say: Say) -> Started:
+    """Start the best ready issue for a target, with workers forked from one that is nobody yet.
+
+    Raises Refused: 10 if the target takes nothing, 9 if that is for its quota alone, 12 if nothing is ready. Raises
+    BoardUnavailable (75), and what `dispatch` raises.
+    """
+    agents = agents_of(fleet, target)
+    check_own_code(fleet, order.caller)
+    with Ledger(order.caller.state) as ledger:
+        scene = gather(fleet, order.caller, ledger, sweep=order.sweep)
+    taken: set[str] = set()
+    refusal: Refused | None = None
+    while True:
+        made = plan(
+            scene.world, _without(scene, taken).backlog, targets=agents, prefer_skills=order.prefer_skills, batch=1
+        )
+        if not made.starts:
+            raise refusal if refusal is not None and not agents else nothing_to_start(made, target, agents)
+        issue, agent = made.starts[0]
+        try:
+            with worker.twin() as another:
+                return dispatch(fleet, order.request(issue, agent), another, say)
+        except Refused as error:
+            if error.code not in _ISSUE_IS_TAKEN | _AGENT_IS_TAKEN:
+                raise
+            say(f"issue {issue.key} is not for {agent}: {error.message}")
+            refusal = error
+            if error.code in _ISSUE_IS_TAKEN:
+                taken.add(issue.key)
+            else:
+                agents = agents - {agent}
+
+
+def _without(scene: Scene, taken: Collection[str]) -> Scene:
+    if not taken:
+        return scene
+    works = [work for work in scene.backlog.works if work.issue.key not in taken]
+    return msgspec.structs.replace(scene, backlog=msgspec.structs.replace(scene.backlog, works=works))
+
+
+def nothing_to_start(made: Plan, target: str, agents: Collection[str]) -> GtrunError:
+    """Why a plan for one target starts nothing, as the error that ends its dispatch."""
+    asked = [one.availability for one in made.agents if one.availability.agent in agents]
+    if all(one.free == 0 for one in asked):
+        told = "; ".join(dict.fromkeys(one.why for one in asked))
+        bars = {one.bar for one in asked}
+        if bars == {Bar.DARK}:
+            return Refused(told, code=Exit.QUOTA, hint=f"if that is wrong: gtrun quota clear {asked[0].agent}")
+        if bars == {Bar.UNREACHABLE}:
+            return NoManager(told, hint="gtrun doctor says what is in the way")
+        return Refused(told, code=Exit.NO_CAPACITY, hint="gtrun rigs shows what each agent can take")
+    counts = Counter(one.readiness.held.value for one in made.issues if one.readiness.held is not None)
+    why = ", ".join(f"{number} {what.replace('-', ' ')}" for what, number in sorted(counts.items()))
+    return Refused(
+        f"nothing is ready for {target}: {why or 'there is no open issue'}",
+        code=Exit.NOTHING_READY,
+        hint="gtrun sweep --dry-run says why of each issue",
+    )
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pass did: what it was planned from, what it started, and why something planned was not."""
+
+    report: Report
+    plan: Plan
+    started: list[Started]
+    failed: list[tuple[Issue, str, GtrunError]]
+
+
+def sweep(
+    fleet: Fleet, order: Order, worker: Worker, say: Say, *, batch: int | None, heard: Callable[[Started], None]
+) -> Swept:
+    """One pass: reconcile, plan, start. It has no state of its own, so two at once are two dispatchers.
+
+    `heard` is told of each run as it is started. Raises BoardUnavailable before anything is started, StateError.
+    """
+    check_own_code(fleet, order.caller)
+    report = reconcile(fleet, order.caller)
+    made = planned(fleet, order, batch=batch)
+    started: list[Started] = []
+    failed: list[tuple[Issue, str, GtrunError]] = []
+    for issue, agent in made.starts:
+        try:
+            with worker.twin() as another:
+                one = dispatch(fleet, order.request(issue, agent), another, say)
+        except GtrunError as error:
+            if error.code is Exit.INTERRUPTED:
+                raise
+            failed.append((issue, agent, error))
+        else:
+            started.append(one)
+            heard(one)
+    return Swept(report=report, plan=made, started=started, failed=failed)
