@@ -15,6 +15,13 @@ A used-up quota is no failure of either, and neither is a run that was stopped, 
 """
 
 
+STOPPED_BY_HAND = "stopped-by-hand"
+"""The result, in the ledger, of a run that somebody asked gtrun to stop: he does not want it to begin again by itself.
+
+One that went down with its manager is `stopped`, and begins again.
+"""
+
+
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt as far as it counts. `at` is when what came of it was known, in seconds since the epoch.
 
@@ -59,9 +66,9 @@ EVERYBODY = ""
 class Book(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger knows that automatic picks depend on.
 
-    `failed` has the instants at which runs of an issue failed, `succeeded` the last at which one succeeded. `running`
-    are the issues whose last run has not ended as far as is known, with its agent. `pauses` are by target, and by
-    EVERYBODY.
+    `failed` has the instants at which runs of an issue failed, `succeeded` the last at which one succeeded, `stopped`
+    when the last one was stopped by hand. `running` are the issues whose last run has not ended as far as is known,
+    with its agent. `pauses` are by target, and by EVERYBODY.
     """
 
     agents: dict[str, Tally] = {}
@@ -69,6 +76,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     pauses: dict[str, Pause] = {}
     failed: dict[IssueKey, list[float]] = {}
     succeeded: dict[IssueKey, float] = {}
+    stopped: dict[IssueKey, float] = {}
     running: dict[IssueKey, str] = {}
 
 

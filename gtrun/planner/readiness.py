@@ -44,6 +44,7 @@ class Held(StrEnum):
     UNLABELLED = "unlabelled"
     BLOCKED = "blocked"
     CYCLE = "cycle"
+    STOPPED = "stopped"
     LIVE = "live"
     MAYBE_LIVE = "maybe-live"
     FAILING = "failing"
@@ -199,6 +200,9 @@ def _by_runs(issue: Issue, backlog: Backlog, book: Book) -> Readiness | None:
     agent = book.running.get(issue.key)
     if agent in backlog.silent:
         return Readiness(issue, Held.MAYBE_LIVE, f"may still be live on {agent}, which does not answer")
+    if book.stopped.get(issue.key, 0.0) > (issue.turned_at or 0.0):
+        why = "was stopped by hand: it waits until somebody names it, reopens it or changes its labels"
+        return Readiness(issue, Held.STOPPED, why)
     return None
 
 

@@ -15,7 +15,7 @@ from typing import Self
 
 import msgspec
 
-from gtrun.counters import FAILURES, Book, Pause, Tally, Tried, streak_of_agent, streak_of_rig
+from gtrun.counters import FAILURES, STOPPED_BY_HAND, Book, Pause, Tally, Tried, streak_of_agent, streak_of_rig
 from gtrun.errors import StateError
 from gtrun.files import describe, ensure_private_folder
 from gtrun.model import Result
@@ -66,6 +66,7 @@ _ADDED = {
         "CREATE INDEX attempt_on_rig ON attempt (rig)",
         f"CREATE INDEX attempt_going ON attempt (agent) WHERE {_GOING}",
         "CREATE INDEX attempt_ended ON attempt (ended_at) WHERE ended_at IS NOT NULL",
+        f"CREATE INDEX attempt_stopped ON attempt (result) WHERE result = '{STOPPED_BY_HAND}'",
         "CREATE TABLE pause (target TEXT PRIMARY KEY, by TEXT NOT NULL, at REAL NOT NULL) STRICT, WITHOUT ROWID",
     ),
 }
@@ -73,6 +74,11 @@ _ADDED = {
 
 Dispatchers of an older gtrun go on beside it, so nothing is taken away and every new column has a default.
 """
+_STOPPED = f"""
+SELECT issue, ended_at FROM attempt WHERE result = '{STOPPED_BY_HAND}' AND board IN (?, '') AND NOT EXISTS
+    (SELECT 1 FROM attempt later
+        WHERE later.issue = attempt.issue AND later.id > attempt.id AND later.outcome = 'started')
+"""  # noqa: S608 - a constant
 _RECENT = 100
 """Attempts of one target that its streak and its last pass are counted from: a back-off is at its cap long before."""
 _COLUMNS = (
@@ -361,6 +367,7 @@ class Ledger:
                     failed.setdefault(issue, []).append(at)
                 elif result == Result.SUCCESS:
                     succeeded[issue] = max(at, succeeded.get(issue, 0.0))
+            stopped = dict(self._db.execute(_STOPPED, (board,)))
             going = self._going(agents)
             return Book(
                 agents={name: self._tally("agent", name, streak_of_agent) for name in agents},
@@ -368,6 +375,7 @@ class Ledger:
                 pauses=self._pauses(),
                 failed=failed,
                 succeeded=succeeded,
+                stopped=stopped,
                 running={
                     IssueKey(str(row[_AT["issue"]])): str(row[_AT["agent"]])
                     for row in going

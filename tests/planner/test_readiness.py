@@ -126,6 +126,11 @@ class TestRuns:
         assert found["1"].why == "may still be live on bob, which does not answer"
         assert found["2"].held is None  # alice answers, and has no unit of it: that run has ended
 
+    def test_what_was_stopped_by_hand_does_not_begin_again_by_itself(self):
+        book = Book(stopped={IssueKey("1"): NOW - 10})
+        assert held(backlog(work(1), work(2)), book=book) == {"1": Held.STOPPED}
+        assert held(backlog(work(1, turned_at=NOW - 5)), book=book) == {}
+
 
 class TestFailures:
     def test_a_few_are_no_reason_and_many_are(self):

@@ -57,7 +57,7 @@ def test_a_ledger_of_the_first_version_is_extended_in_place(state):
         ledger.begin(replace(ATTEMPT, token=Token("0" * 32), board="f" * 32), [])
     old = sqlite3.connect(Path(state, "ledger.db"), isolation_level=None)
     old.execute("DROP TABLE pause")
-    for index in ("agent", "rig", "of_agent", "on_rig", "going", "ended"):
+    for index in ("agent", "rig", "of_agent", "on_rig", "going", "ended", "stopped"):
         old.execute(f"DROP INDEX attempt_{index}")
     for column in ("board", "rig", "sweep", "result", "ended_at"):
         old.execute(f"ALTER TABLE attempt DROP COLUMN {column}")
@@ -312,6 +312,17 @@ def test_what_goes_on_is_known_until_its_end_is(state):
         assert (told.result, told.ended_at) == ("success", 5.0)
 
 
+def test_what_was_stopped_by_hand_is_until_it_is_started_again(state):
+    with Ledger(state) as ledger:
+        tried(ledger, 1, result="stopped-by-hand", ended_at=5.0)
+        tried(ledger, 2, result="stopped", ended_at=6.0, issue=IssueKey("8"))
+        tried(ledger, 3, "refused", code=11)
+        assert book(ledger, since=100.0).stopped == {"7": 5.0}
+        assert book(ledger).agents["me"].failures == 0
+        tried(ledger, 4)
+        assert book(ledger).stopped == {}
+
+
 def test_a_pause_stays_until_it_is_taken_back_whatever_is_recorded(state):
     with Ledger(state) as ledger:
         assert ledger.pause("me", Pause(by="ops", at=1.0))
@@ -337,7 +348,7 @@ def test_the_queries_of_a_pass_use_their_indexes(state):
         ledger.going(["me"])
         ledger._db.set_trace_callback(None)
         queries = [one for one in asked if "FROM attempt" in one]
-        assert len(queries) == 7
+        assert len(queries) == 8
         for query in queries:
             plans = [row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {query}")]
             assert all("USING" in one or "TEMP B-TREE" not in one for one in plans), (query, plans)

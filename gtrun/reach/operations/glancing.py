@@ -2,7 +2,9 @@
 
 import msgspec
 
+from gtrun.counters import STOPPED_BY_HAND
 from gtrun.errors import StateError
+from gtrun.model import Result
 from gtrun.names import UNIT_GLOB, Token
 from gtrun.quota import QuotaFile
 from gtrun.reach.operations.looking import Patterns, list_units
@@ -48,5 +50,7 @@ def glance(session: Session, arguments: ToGlance) -> Glance:
         if run is None:
             ended.append(Ended(token, "", 0.0))
         elif run.ending is not None:
-            ended.append(Ended(token, run.ending.result.value, run.ended_at or 0.0))
+            by_hand = run.ending.result is Result.STOPPED and run.stop_asked_by is not None
+            result = STOPPED_BY_HAND if by_hand else run.ending.result.value
+            ended.append(Ended(token, result, run.ended_at or 0.0))
     return Glance(units, read_quota(session, Nothing()), ended)

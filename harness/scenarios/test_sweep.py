@@ -1,0 +1,253 @@
+"""Work that is handed out by itself: the best ready issue to whoever can take it, and never more than that."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from harness.barrier import Barrier
+from harness.box import Box
+from harness.control import Edit, Mutant, kill, prepare
+from harness.fleet import WORKS, FleetBox, root_of
+from harness.scenarios.test_start import answer
+from harness.scene import Scene
+
+BEFORE_LOCK = Barrier(
+    "before-lock",
+    "dispatch.py",
+    "        with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim) as lock:",
+)
+AFTER_AN_ITEM = Barrier("after-an-item", "pick.py", "            heard(one)")
+AT_ONCE = '[schedule]\nsettle = "0s"\n'
+
+
+def rigs(scene: Scene) -> dict[str, dict[str, Any]]:
+    """What `gtrun rigs` says of each agent."""
+    return {one["agent"]: one for one in scene.asks("rigs")["agents"]}
+
+
+def one_slot_two_dispatchers(box: Box) -> None:
+    """Two that have planned different issues for the one free slot: one starts its, the other is refused."""
+    scene = Scene(box)
+    scene.runs_shell(WORKS, AT_ONCE)
+    issue = scene.issue()
+    BEFORE_LOCK.close(scene)
+    first = box.spawn("gtrun", "dispatch", "me", account=scene.account)
+    BEFORE_LOCK.wait_for(scene, 1)
+    urgent = scene.issue("Put out the fire", "--priority", "0")
+    second = box.spawn("gtrun", "dispatch", "me", account=scene.account)
+    BEFORE_LOCK.wait_for(scene, 2)
+    BEFORE_LOCK.open(scene)
+    answers = [answer(first), answer(second)]
+    codes = Counter(done.code for done in answers)
+    assert codes == {0: 1, 10: 1}, f"exit codes {dict(codes)}: {[done.err for done in answers]}"
+    assert len(scene.units()) == 1, f"units are {scene.units()}"
+    (refused,) = [done.err for done in answers if done.code == 10]
+    assert "me is full: 1 of 1 run" in refused
+    told = scene.attempts(issue) + scene.attempts(urgent)
+    assert sorted((outcome, code) for outcome, code, _ in told) == [("refused", 10), ("started", 0)]
+    scene.gtrun("stop", "--all")
+
+
+def pause_between_two_items(box: Box) -> None:
+    """A pause that is made while a sweep is between its first issue and its second stops the second."""
+    scene = Scene(box)
+    scene.runs_shell(WORKS, AT_ONCE + "[agents.me]\nmax_runs = 2\n")
+    first, second = scene.issue(), scene.issue()
+    AFTER_AN_ITEM.close(scene)
+    sweeping = box.spawn("gtrun", "sweep", account=scene.account)
+    AFTER_AN_ITEM.wait_for(scene)
+    scene.gtrun("pause")
+    AFTER_AN_ITEM.open(scene)
+    done = answer(sweeping)
+    assert scene.units() == [f"task-{first}.service"], f"units are {scene.units()}"
+    assert done.code == 0
+    assert re.search(rf"issue {second} was not started on me: handing out work is paused by alice since", done.err)
+    assert done.out.splitlines()[-1] == "Dispatched 1 of 2 planned"
+    # nothing that is dispatched takes it back, and who names an issue is not kept from it
+    scene.gtrun("dispatch", "me", second)
+    assert rigs(scene)["me"]["state"] == "paused"
+    assert (rigs(scene)["me"]["running"], rigs(scene)["me"]["dispatched"]) == (2, 2)
+    scene.gtrun("stop", "--all")
+    third = scene.issue()  # what was stopped by hand does not begin again by itself
+    assert scene.gtrun("dispatch", "me", check=None).code == 10
+    scene.gtrun("resume")
+    scene.gtrun("dispatch", "me")
+    assert f"task-{third}.service" in scene.units()
+    scene.gtrun("stop", "--all")
+
+
+def a_target_settles(box: Box) -> None:
+    """What was just given a run gets no other one for a while, also if that one has ended at once."""
+    scene = Scene(box)
+    scene.runs_shell("exit 0", '[schedule]\nsettle = "1h"\n')
+    first, second = scene.issue(), scene.issue()
+    scene.gtrun("dispatch", "me")
+    scene.idle()
+    again = scene.gtrun("dispatch", "here", check=None)
+    assert again.code == 10, f"exit code {again.code}: {again.out}{again.err}"
+    assert re.search(r"settles for (1h 0m|59m \d+s) more, after it was given 1 run", again.err)
+    assert scene.results(first) == ["success"]
+    assert scene.runs(second) == []
+
+
+def what_fails_rests_for_a_while(box: Box) -> None:
+    """An issue of which two runs have failed rests; when the first failure does not count any more, it is tried again.
+
+    Its agent backs off meanwhile, and a failed launch and a used-up quota cost the issue nothing.
+    """
+    scene = Scene(box)
+    calm = f'{AT_ONCE}backoff = "1ms"\nattempts = 2\n'
+    scene.configure(f'[run]\ncommand = ["/nowhere/agent"]\n{AT_ONCE}backoff = "1h"\n')
+    issue = scene.issue()
+    assert scene.gtrun("dispatch", "me", check=None).code == 1
+    waiting = scene.gtrun("dispatch", "me", check=None)
+    assert waiting.code == 10
+    assert re.search(r"me backs off for (1h 0m|59m \d+s) more, after 1 failure", waiting.err)
+    for script, result in (("exit 75", "quota"), ("exit 3", "failed"), ("exit 3", "failed")):
+        scene.runs_shell(script, f"quota_exit_codes = [75]\n{calm}")
+        scene.gtrun("dispatch", "me")
+        scene.idle()
+        assert scene.results(issue)[-1] == result
+        scene.gtrun("quota", "clear", "me")
+    resting = scene.gtrun("dispatch", "me", check=None)
+    assert resting.code == 12, f"exit code {resting.code}: {resting.out}{resting.err}"
+    assert "nothing is ready for me: 1 failing" in resting.err
+    assert rigs(scene)["me"]["failures"] == 3  # with the launch; the quota end counts for nobody
+    (told,) = scene.asks("sweep", "--dry-run")["issues"]
+    assert told["held"] == "failing"
+    assert re.match(r"2 runs of it failed within 1d 0h: it rests for (1d 0h|23h 59m) more, or until", told["why"])
+    scene.runs_shell("exit 0", f'{calm}attempts_decay = "1ms"')
+    again = scene.gtrun("dispatch", "me", check=None)
+    assert again.code == 0, f"exit code {again.code}: {again.err}"
+    scene.idle()
+
+
+def test_one_slot_two_dispatchers(box: Box) -> None:
+    prepare(box, [BEFORE_LOCK.edit])
+    one_slot_two_dispatchers(box)
+
+
+def test_a_pause_between_two_items(box: Box) -> None:
+    prepare(box, [AFTER_AN_ITEM.edit])
+    pause_between_two_items(box)
+
+
+def test_a_target_settles(box: Box) -> None:
+    a_target_settles(box)
+
+
+def test_what_fails_rests_for_a_while(box: Box) -> None:
+    what_fails_rests_for_a_while(box)
+
+
+def test_a_sweep_over_a_fleet() -> None:
+    """Two agents, a rig, and one issue of each kind: who gets which, what is said of the others, and of each agent."""
+    with FleetBox() as box:
+        scene = root_of(box, WORKS)
+        text = box.path("/etc/gtrun/fleet.toml").read_text()
+        text = text.replace('account = "bob"', 'account = "bob"\nskills = ["go"]')
+        box.write("/etc/gtrun/fleet.toml", f"{AT_ONCE}{text}")
+        assert scene.gtrun("sweep", check=None).code == 75  # there is no board yet, and nothing was done
+        late, closed, merged, done = (scene.issue(title) for title in ("late", "closed", "merged", "done"))
+        scene.gtrun("board", "close", closed)
+        scene.gtrun("board", "pr", merged, "--url", "https://x/1", "--state", "merged")
+        scene.gtrun("board", "label", done, "--add", "done")
+        blocked = scene.issue("blocked", "--blocked-by", late, "--priority", "0")
+        urgent = scene.issue("urgent", "--label", "skill:go", "--priority", "1")
+        last = scene.issue("last", "--priority", "4")
+        planned = scene.asks("sweep", "--dry-run")
+        assert scene.asks("ps")["runs"] == []
+        assert [(one["issue"], one["agent"], one["held"], one["waits_for"]) for one in planned["issues"]] == [
+            (blocked, None, "blocked", None),
+            (urgent, "bob", None, None),
+            (late, "alice", None, None),
+            (merged, None, "shipped", None),
+            (done, None, "not-work", None),
+            (last, None, None, "capacity"),
+        ]
+        page = scene.gtrun("sweep", "--dry-run").out
+        assert re.search(
+            rf"^{urgent} +P1 +starts on bob +goes to bob, which has the skill go +urgent$", page, re.MULTILINE
+        )
+        assert re.search(rf"^{blocked} +P0 +blocked +is blocked by {late}, not done yet +blocked$", page, re.MULTILINE)
+        assert re.search(rf"^{last} +P4 +waits +waits for an agent: 2 given other issues +last$", page, re.MULTILINE)
+        assert re.search(rf"^alice +box +0 of 1 +{late} +is given {late}$", page, re.MULTILINE)
+
+        # a unit of somebody else's takes a slot as well, for the table and for the gate
+        box.run("systemd-run", "--user", "--unit=task-77", "sleep", "60", account="alice")
+        assert rigs(scene)["alice"]["state"] == "full"
+        assert scene.gtrun("dispatch", "alice", check=None).code == 10
+        box.run("systemctl", "--user", "stop", "task-77", account="alice")
+        scene.gtrun("quota", "set", "bob", "--until", "2h")
+        assert scene.gtrun("dispatch", "bob", check=None).code == 9
+        scene.gtrun("quota", "clear", "bob")
+
+        # the sweep is a unit of its own, whose end does not touch what it started
+        swept = box.run("systemd-run", "--quiet", "--wait", "--pipe", "gtrun", "sweep")
+        assert (
+            swept.out.splitlines()[-1] == "Dispatched 2 of 2 planned; 1 more ready, which wait for the next free agent"
+        )
+        units = {run["unit"]: run["agent"] for run in scene.asks("ps")["runs"]}
+        assert units == {f"task-{urgent}.service": "bob", f"task-{late}.service": "alice"}
+        again = scene.asks("sweep")
+        assert (again["started"], again["failed"], again["why"]) == ([], [], "capacity")
+        full = scene.gtrun("dispatch", "box", check=None)
+        assert full.code == 10
+        assert "alice is full: 1 of 1 run; bob is full: 1 of 1 run" in full.err
+        scene.gtrun("stop", urgent)
+        scene.gtrun("dispatch", "box", "--prefer-skill", "go")
+        assert {run["agent"] for run in scene.asks("live", last)["runs"]} == {"bob"}
+        scene.gtrun("stop", "--all")
+        nothing = scene.gtrun("dispatch", "box", check=None)
+        assert nothing.code == 12
+        assert "nothing is ready for box: 1 blocked, 1 not work, 1 shipped, 3 stopped" in nothing.err
+
+
+MUTANTS = [
+    Mutant(
+        "capacity outside the lock",
+        [
+            Edit(
+                "dispatch.py",
+                "        verdicts, refusal = ask(ORDER, asked.question, say)\n        _log",
+                "        verdicts, refusal = ask([*ORDER, *under_lock(asked.question)[1:]], asked.question, say)\n"
+                "        _log",
+            ),
+            Edit("dispatch.py", "ask(under_lock(asked.question), asked", "ask([CLAIM], asked"),
+        ],
+        one_slot_two_dispatchers,
+        r"exit codes \{0: 2\}",
+        setup=[BEFORE_LOCK.edit],
+    ),
+    Mutant(
+        "pause read once",
+        [Edit("asked.py", "return of_agent(World(", "book.pauses.clear()\n        return of_agent(World(")],
+        pause_between_two_items,
+        r"units are \['task-1\.service', 'task-2\.service'\]",
+        setup=[AFTER_AN_ITEM.edit],
+    ),
+    Mutant(
+        "settle ignored",
+        [Edit("planner/availability.py", "schedule.settle * tally.last_dispatch_count", "0.0")],
+        a_target_settles,
+        r"exit code 0: started",
+    ),
+    Mutant(
+        "breaker that never decays",
+        [
+            Edit("planner/readiness.py", "since = max(now - schedule.attempts_decay, issue", "since = max(0.0, issue"),
+            Edit("gather.py", "now - fleet.schedule.attempts_decay", "0.0"),
+        ],
+        what_fails_rests_for_a_while,
+        r"exit code 12: .*1 failing",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_control(mutant: Mutant) -> None:
+    print(kill(mutant))
