@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gtrun.exits import Exit
-from gtrun.model import Result
+from gtrun.model import Result, Run
 from gtrun.names import IssueKey
 
 FAILURES = frozenset({Result.FAILED, Result.TIMEOUT, Result.IDLE, Result.KILLED, Result.OOM_KILL, Result.LOST})
@@ -20,6 +20,14 @@ STOPPED_BY_HAND = "stopped-by-hand"
 
 One that went down with its manager is `stopped`, and begins again.
 """
+
+
+def ledger_result(run: Run) -> str | None:
+    """How a run ended, as the ledger keeps it; None as long as it has not."""
+    if run.ending is None:
+        return None
+    by_hand = run.ending.result is Result.STOPPED and run.stop_asked_by is not None
+    return STOPPED_BY_HAND if by_hand else run.ending.result.value
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):

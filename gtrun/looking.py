@@ -12,9 +12,11 @@ from gtrun.board.reference import identity_of
 from gtrun.board.standing import Standing, standing
 from gtrun.clones.stashes import Stash
 from gtrun.config import Agent, Fleet
+from gtrun.counters import FAILURES, STOPPED_BY_HAND, Book, ledger_result
 from gtrun.errors import BoardUnavailable, GtrunError
-from gtrun.model import Issue, PullRequest, Run
-from gtrun.names import UNIT_GLOB, IssueKey, unit_names
+from gtrun.model import Issue, PullRequest, Result, Run
+from gtrun.names import UNIT_GLOB, IssueKey, unit_name, unit_names
+from gtrun.planner import Backlog, Readiness, Work, readiness
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
 from gtrun.reach import worker as workers
@@ -84,10 +86,14 @@ class Aside:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that is known about an issue. `issue` is None if the board has none or did not answer (`board_problem`)."""
+    """All that is known about an issue. `issue` is None if the board has none or did not answer (`board_problem`).
+
+    `readiness` is whether it would be handed out by itself; None for an issue that is not open.
+    """
 
     issue: Issue | None
     standing: Standing | None
+    readiness: Readiness | None
     pulls: list[PullRequest]
     board_problem: str
     attempts: list[Attempt]
@@ -146,6 +152,7 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
     told: Issue | None = None
     stands: Standing | None = None
     pulls: list[PullRequest] = []
+    works: list[Work] = []
     try:
         with LocalBoard.open(fleet.board.path) as board:
             identity = board.identity
@@ -154,6 +161,7 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
             if told is not None:
                 terminal = fleet.board.terminal_labels, fleet.board.terminal_glyphs
                 stands = standing(told, board.comments(issue), pulls, *terminal)
+                works = [Work(*one) for one in board.open_work(*terminal)]
     except BoardUnavailable as error:
         problem = error.message
     with Ledger(caller.state) as ledger:
@@ -167,7 +175,26 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
         if (one.stash.issue, one.stash.board) == (issue, fleet.board.path)
         and _is_same(one.stash.board_identity, identity)
     ]
-    return History(told, stands, pulls, problem, attempts, past, theirs, damaged, silent)
+    ready = _readiness(fleet, issue, works, past)
+    return History(told, stands, ready, pulls, problem, attempts, past, theirs, damaged, silent)
+
+
+def _readiness(fleet: Fleet, issue: IssueKey, works: list[Work], past: list[Past]) -> Readiness | None:
+    """Whether it would be handed out by itself, by its runs as the agents tell them."""
+    book = Book(
+        failed={issue: [one.run.ended_at or 0.0 for one in past if ledger_result(one.run) in FAILURES]},
+        succeeded={
+            issue: max(
+                (one.run.ended_at or 0.0 for one in past if ledger_result(one.run) == Result.SUCCESS), default=0.0
+            )
+        },
+        stopped={issue: past[-1].run.ended_at or 0.0}
+        if past and ledger_result(past[-1].run) == STOPPED_BY_HAND
+        else {},
+    )
+    live = {str(unit_name(issue)): one.agent.name for one in past if one.run.ending is None}
+    found = readiness(Backlog(works=works, live=live), book, fleet.schedule, fleet.board.ready_label, time.time())
+    return next((one for one in found if one.issue.key == issue), None)
 
 
 def stop(found: Sequence[Live], caller: Account) -> Iterator[tuple[Live, Run | GtrunError | None]]:

@@ -46,7 +46,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     An issue of which `attempts` failed within `attempts_decay` waits. `batch` is the most that one pass starts.
     """
 
-    settle: float = 5.0
+    settle: float = 2.0
     backoff: float = 60.0
     backoff_max: float = 3600.0
     attempts: int = 3

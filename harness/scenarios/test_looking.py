@@ -300,19 +300,27 @@ KEYS = {
     "dispatch": "started unit agent issue run not_in_force drop_ins is_preparing result exit_code signal",
     "ps": "runs unreachable",
     "live": "runs unreachable",
-    "show": "issue title is_open standing board_problem pull_requests attempts runs stashes damaged unreachable",
+    "show": "issue title is_open standing held held_because board_problem pull_requests attempts runs stashes damaged"
+    " unreachable",
+    "rigs": "rigs agents",
+    "sweep": "dry_run why planned skipped started failed issues agents",
     "logs": "run agent issue lines suppressed",
     "stop": "stopped failed",
     "doctor": "findings",
     "info": "version commit release systemd python news",
     "reconcile": "lost resolved posted owing problems",
 }
+COUNTERS = "running max_runs free state why until dispatched last_dispatch_at last_dispatch_count successes failures"
 INNER_KEYS = {
     ("ps", "runs"): "agent account rig unit active sub main_pid run issue title begun_at started_by_gtrun not_in_force"
     " drop_ins",
     ("show", "attempts"): "at by agent unit outcome code reason run lock_waited lock_held verdicts",
     ("show", "runs"): "agent unit run commit begun_at ended_at ending markers_owed markers_posted",
     ("stop", "stopped"): "agent unit run result",
+    ("rigs", "rigs"): f"rig {COUNTERS}",
+    ("rigs", "agents"): f"agent rig {COUNTERS}",
+    ("sweep", "issues"): "issue title priority agent held waits_for until why",
+    ("sweep", "agents"): "agent rig running max_runs free state until issues why",
     ("doctor", "findings"): "subject what is_fine mend",
 }
 

@@ -120,6 +120,7 @@ def what_fails_rests_for_a_while(box: Box) -> None:
     (told,) = scene.asks("sweep", "--dry-run")["issues"]
     assert told["held"] == "failing"
     assert re.match(r"2 runs of it failed within 1d 0h: it rests for (1d 0h|23h 59m) more, or until", told["why"])
+    assert f"\nnot handed out by itself: it {told['why'][:40]}" in scene.gtrun("show", issue).out
     scene.runs_shell("exit 0", f'{calm}attempts_decay = "1ms"')
     again = scene.gtrun("dispatch", "me", check=None)
     assert again.code == 0, f"exit code {again.code}: {again.err}"

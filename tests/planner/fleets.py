@@ -19,7 +19,7 @@ def fleet(*agents, rigs=(), ready_label=None, **schedule):
     named = {rig.name: rig for rig in rigs} or {name: Rig(name=name) for name in dict.fromkeys(a.rig for a in agents)}
     return Fleet(
         source=None, board=BoardConfig(path="/b", ready_label=ready_label), claim=ClaimConfig(lock="/l"), rigs=named,
-        agents={one.name: one for one in agents}, schedule=Schedule(**schedule),
+        agents={one.name: one for one in agents}, schedule=Schedule(**{"settle": 5.0, **schedule}),
     )  # fmt: skip
 
 

@@ -52,6 +52,8 @@ def _document(key: str, told: History) -> None:
         title=told.issue.title if told.issue else None,
         is_open=told.issue.is_open if told.issue else None,
         standing=told.standing,
+        held=told.readiness.held if told.readiness else None,
+        held_because=(told.readiness.why or None) if told.readiness else None,
         board_problem=told.board_problem or None,
         pull_requests=[as_dict(pull) for pull in told.pulls],
         attempts=[
@@ -109,11 +111,17 @@ def _ending(ending: Ending | None) -> dict[str, object] | None:
     return told | ({"resets_at": iso(ending.resets_at)} if ending.resets_at is not None else {})
 
 
-def _page(key: str, told: History) -> None:
-    if told.issue:
-        print(f"issue {key}: {plain(told.issue.title)} ({'open' if told.issue.is_open else 'closed'}, {told.standing})")
-    else:
+def _print_issue(key: str, told: History) -> None:
+    if told.issue is None:
         say(told.board_problem or f"issue {key} is not on the board")
+        return
+    print(f"issue {key}: {plain(told.issue.title)} ({'open' if told.issue.is_open else 'closed'}, {told.standing})")
+    if told.readiness and told.readiness.held:
+        print(f"not handed out by itself: it {plain(told.readiness.why)}")
+
+
+def _page(key: str, told: History) -> None:
+    _print_issue(key, told)
     if told.pulls:
         print("\npull requests")
         show_pulls(told.pulls)

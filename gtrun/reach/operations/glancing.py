@@ -2,9 +2,8 @@
 
 import msgspec
 
-from gtrun.counters import STOPPED_BY_HAND
+from gtrun.counters import ledger_result
 from gtrun.errors import StateError
-from gtrun.model import Result
 from gtrun.names import UNIT_GLOB, Token
 from gtrun.quota import QuotaFile
 from gtrun.reach.operations.looking import Patterns, list_units
@@ -49,8 +48,6 @@ def glance(session: Session, arguments: ToGlance) -> Glance:
             continue  # whoever reconciles says so
         if run is None:
             ended.append(Ended(token, "", 0.0))
-        elif run.ending is not None:
-            by_hand = run.ending.result is Result.STOPPED and run.stop_asked_by is not None
-            result = STOPPED_BY_HAND if by_hand else run.ending.result.value
+        elif result := ledger_result(run):
             ended.append(Ended(token, result, run.ended_at or 0.0))
     return Glance(units, read_quota(session, Nothing()), ended)
