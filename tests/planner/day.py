@@ -20,7 +20,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gtrun.board.standing import Standing
-from gtrun.config import Fleet, Rig
+from gtrun.config import Fleet, Rig, Schedule
 from gtrun.counters import FAILURES, Book, Pause, Tally, Tried, streak_of_agent, streak_of_rig
 from gtrun.model import Issue, Result
 from gtrun.names import IssueKey, unit_name
@@ -111,7 +111,7 @@ class Day:
             )
             for number in range(self.size.agents)
         ]  # fmt: skip
-        return fleet(*agents, rigs=rigs)
+        return fleet(*agents, rigs=rigs, settle=Schedule().settle)
 
     def _jobs(self) -> list[tuple[float, int, Job]]:
         """A third is there in the morning, the rest comes during the day."""
