@@ -19,6 +19,7 @@ from gtrun.exits import Exit
 from gtrun.gather import Scene, gather
 from gtrun.model import Issue
 from gtrun.planner import Bar, IssuePlan, Plan, plan
+from gtrun.quota import QuotaFile
 from gtrun.reach import Worker
 from gtrun.reconcile import Report, reconcile
 from gtrun.request import Request, check_own_code
@@ -38,8 +39,17 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     prefer_skills: tuple[str, ...] = ()
 
     def request(self, issue: Issue, agent: str) -> Request:
-        """The request for what was picked."""
-        return Request(agent, issue.key, self.caller, self.environment, self.by, self.sweep)
+        """The request for what was picked. A second unit on purpose is for whoever names the issue."""
+        environment = {name: value for name, value in self.environment.items() if name != "DISPATCH_ALLOW_DUPLICATE"}
+        return Request(agent, issue.key, self.caller, environment, self.by, self.sweep)
+
+    def gather(self, fleet: Fleet, ledger: Ledger) -> Scene:
+        """What this pass is planned from; the hatch for the quota guard is one for the plan as well."""
+        scene = gather(fleet, self.caller, ledger, sweep=self.sweep)
+        if self.environment.get("DISPATCH_IGNORE_QUOTA") != "1":
+            return scene
+        seen = {name: msgspec.structs.replace(one, quota=QuotaFile()) for name, one in scene.world.seen.items()}
+        return msgspec.structs.replace(scene, world=msgspec.structs.replace(scene.world, seen=seen))
 
 
 def new_sweep() -> str:
@@ -50,7 +60,7 @@ def new_sweep() -> str:
 def planned(fleet: Fleet, order: Order, *, targets: Collection[str] | None = None, batch: int | None) -> Plan:
     """What a pass would start now, on these agents or on any. Raises BoardUnavailable, StateError."""
     with Ledger(order.caller.state) as ledger:
-        scene = gather(fleet, order.caller, ledger, sweep=order.sweep)
+        scene = order.gather(fleet, ledger)
     return plan(scene.world, scene.backlog, targets=targets, prefer_skills=order.prefer_skills, batch=batch)
 
 
@@ -81,7 +91,7 @@ def dispatch_next(fleet: Fleet, order: Order, target: str, worker: Worker, say: 
     agents = agents_of(fleet, target)
     check_own_code(fleet, order.caller)
     with Ledger(order.caller.state) as ledger:
-        scene = gather(fleet, order.caller, ledger, sweep=order.sweep)
+        scene = order.gather(fleet, ledger)
     taken: set[str] = set()
     refusal: Refused | None = None
     while True:
@@ -153,7 +163,11 @@ def sweep(
     made = planned(fleet, order, batch=batch)
     started: list[Started] = []
     failed: list[tuple[Issue, str, GtrunError]] = []
+    out: dict[str, GtrunError] = {}
     for issue, agent in made.starts:
+        if agent in out:  # whatever keeps it from its first issue keeps it from the others
+            failed.append((issue, agent, out[agent]))
+            continue
         try:
             with worker.twin() as another:
                 one = dispatch(fleet, order.request(issue, agent), another, say)
@@ -161,6 +175,8 @@ def sweep(
             if error.code is Exit.INTERRUPTED:
                 raise
             failed.append((issue, agent, error))
+            if error.code not in _ISSUE_IS_TAKEN:
+                out[agent] = error
         else:
             started.append(one)
             heard(one)

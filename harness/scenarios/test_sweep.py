@@ -101,9 +101,13 @@ def what_fails_rests_for_a_while(box: Box) -> None:
     """
     scene = Scene(box)
     calm = f'{AT_ONCE}backoff = "1ms"\nattempts = 2\n'
-    scene.configure(f'[run]\ncommand = ["/nowhere/agent"]\n{AT_ONCE}backoff = "1h"\n')
+    scene.configure(f'[run]\ncommand = ["/nowhere/agent"]\n{AT_ONCE}backoff = "1h"\n[agents.me]\nmax_runs = 2\n')
     issue = scene.issue()
-    assert scene.gtrun("dispatch", "me", check=None).code == 1
+    other = scene.issue()
+    swept = scene.gtrun("sweep")  # the agent is out of this pass with its first issue
+    assert swept.out == "Dispatched 0 of 2 planned\n"
+    assert [len(scene.attempts(one)) for one in (issue, other)] == [1, 0]
+    scene.gtrun("board", "close", other)
     waiting = scene.gtrun("dispatch", "me", check=None)
     assert waiting.code == 10
     assert re.search(r"me backs off for (1h 0m|59m \d+s) more, after 1 failure", waiting.err)
@@ -143,6 +147,40 @@ def test_a_target_settles(box: Box) -> None:
 
 def test_what_fails_rests_for_a_while(box: Box) -> None:
     what_fails_rests_for_a_while(box)
+
+
+def test_two_sweeps_at_once(box: Box) -> None:
+    """Both have planned the same two issues for the same two slots: each is started once, by either."""
+    prepare(box, [BEFORE_LOCK.edit])
+    scene = Scene(box)
+    scene.runs_shell(WORKS, AT_ONCE + "[agents.me]\nmax_runs = 2\n")
+    issues = [scene.issue() for _ in range(3)]
+    BEFORE_LOCK.close(scene)
+    sweeps = [box.spawn("gtrun", "sweep", account=scene.account) for _ in range(2)]
+    BEFORE_LOCK.wait_for(scene, 2)
+    BEFORE_LOCK.open(scene)
+    answers = [answer(sweep) for sweep in sweeps]
+    assert [done.code for done in answers] == [0, 0], [done.err for done in answers]
+    assert sorted(scene.units()) == [f"task-{issue}.service" for issue in issues[:2]]
+    started = [line for done in answers for line in done.out.splitlines() if line.startswith("started ")]
+    assert len(started) == 2, started
+    scene.gtrun("stop", "--all")
+
+
+@pytest.mark.expects_fail_open
+def test_an_agent_out_of_reach(box: Box) -> None:
+    """It is given nothing, which is said; the others of its rig go on."""
+    scene = Scene(box)
+    scene.runs_shell(WORKS, AT_ONCE + '[agents.me]\n[agents.other]\naccount = "bob"\n')
+    issue = scene.issue()
+    alone = scene.gtrun("dispatch", "other", check=None)
+    assert alone.code == 69, f"exit code {alone.code}: {alone.err}"
+    assert "other does not answer: agent other is another account, bob" in alone.err
+    assert rigs(scene)["other"]["state"] == "unreachable"
+    done = scene.gtrun("dispatch", "here", check=None)
+    assert done.code == 0, f"exit code {done.code}: {done.err}"
+    assert scene.units() == [f"task-{issue}.service"]
+    scene.gtrun("stop", "--agent", "me")
 
 
 def test_a_sweep_over_a_fleet() -> None:
@@ -185,6 +223,8 @@ def test_a_sweep_over_a_fleet() -> None:
         box.run("systemctl", "--user", "stop", "task-77", account="alice")
         scene.gtrun("quota", "set", "bob", "--until", "2h")
         assert scene.gtrun("dispatch", "bob", check=None).code == 9
+        hatch = scene.gtrun("dispatch", "bob", "--dry-run", env={"DISPATCH_IGNORE_QUOTA": "1"})
+        assert f"issue {urgent} goes to bob" in hatch.err
         scene.gtrun("quota", "clear", "bob")
 
         # the sweep is a unit of its own, whose end does not touch what it started
