@@ -10,8 +10,10 @@ import pytest
 
 from harness.barrier import Barrier
 from harness.box import Box
+from harness.conftest import MakeBox
 from harness.control import Edit, Mutant, kill, prepare
 from harness.fleet import WORKS, FleetBox, root_of
+from harness.scenarios.test_forward import people
 from harness.scenarios.test_start import answer
 from harness.scene import Scene
 
@@ -246,6 +248,21 @@ def test_a_sweep_over_a_fleet() -> None:
         nothing = scene.gtrun("dispatch", "box", check=None)
         assert nothing.code == 12
         assert "nothing is ready for box: 1 blocked, 1 not work, 1 shipped, 3 stopped" in nothing.err
+
+
+def test_it_all_happens_at_the_claim_host(make_box: MakeBox) -> None:
+    """A pause, a pick and a sweep that are typed elsewhere are the claim account's, with who asked for them."""
+    ops, carol = people(make_box(accounts=["ops", "carol"]))
+    issue = ops.issue()
+    carol.gtrun("pause")
+    assert rigs(ops)["me"]["why"].startswith("handing out work is paused by carol@box since ")
+    refused = carol.gtrun("dispatch", "me", check=None)
+    assert refused.code == 10, f"exit code {refused.code}: {refused.err}"
+    carol.gtrun("resume")
+    assert carol.gtrun("dispatch", "me").out.startswith(f"started task-{issue}.service on me, run ")
+    assert rigs(carol) == rigs(ops)
+    assert carol.gtrun("sweep").out == "Dispatched 0 of 0 planned\n"
+    ops.gtrun("stop", "--all")
 
 
 MUTANTS = [
