@@ -23,18 +23,23 @@ _UNKNOWN = "unknown"
 
 
 def look(fleet: Fleet, caller: Account, ledger: Ledger, agents: Iterable[str]) -> dict[str, Answer[Glance]]:
-    """Look at these agents, and write down in the ledger how their runs have ended. Raises StateError."""
+    """Look at these agents: their units, quotas, and the runs of which the ledger knows no end. Raises StateError."""
     asked = {name: at_agent.ToGlance([]) for name in agents}
     for attempt in ledger.going(asked):
         asked[attempt.agent].tokens.append(attempt.token)
     those = map(fleet.agents.__getitem__, asked)
     answers = survey(those, fleet, caller, at_agent.glance, lambda agent: asked[agent.name], seconds=_WAIT)
-    now = time.time()
-    for answer in answers:
-        for ended in answer.value.ended if answer.value else ():
-            # an account writes its own records: it can tell no future
-            ledger.end(ended.token, ended.result or _UNKNOWN, min(ended.at, now))
     return {answer.agent.name: answer for answer in answers}
+
+
+def note(ledger: Ledger, answers: Iterable[Answer[Glance]]) -> None:
+    """Write down how runs have ended that were looked at. Raises StateError."""
+    now = time.time()
+    with ledger.together():
+        for answer in answers:
+            for ended in answer.value.ended if answer.value else ():
+                # an account writes its own records: it can tell no future
+                ledger.end(ended.token, ended.result or _UNKNOWN, min(ended.at, now))
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +49,29 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     backlog: Backlog
 
 
-def gather(fleet: Fleet, caller: Account, ledger: Ledger, *, sweep: str) -> Scene:
-    """Everything that a pass of that name is planned from. Raises BoardUnavailable, StateError."""
+class Pile(msgspec.Struct, frozen=True, kw_only=True):
+    """The open issues of a board, which has that identity."""
+
+    board: str
+    works: list[Work]
+
+
+def read_board(fleet: Fleet) -> Pile:
+    """What is on the board. Raises BoardUnavailable."""
     with LocalBoard.open(fleet.board.path) as board:
-        identity = board.identity
         works = board.open_work(fleet.board.terminal_labels, fleet.board.terminal_glyphs)
-    world, live = _world(fleet, caller, ledger, identity, sweep)
+        return Pile(board=board.identity, works=[Work(issue, stands) for issue, stands in works])
+
+
+def gather(fleet: Fleet, caller: Account, ledger: Ledger, *, sweep: str, pile: Pile | None = None) -> Scene:
+    """Everything that a pass of that name is planned from, with what is on the board if that was read already.
+
+    Raises BoardUnavailable, StateError.
+    """
+    pile = pile or read_board(fleet)
+    world, live = _world(fleet, caller, ledger, pile.board, sweep)
     silent = frozenset(name for name, seen in world.seen.items() if seen.problem)
-    backlog = Backlog(works=[Work(issue, stands) for issue, stands in works], live=live, silent=silent)
-    return Scene(world=world, backlog=backlog)
+    return Scene(world=world, backlog=Backlog(works=pile.works, live=live, silent=silent))
 
 
 def world_of(fleet: Fleet, caller: Account, ledger: Ledger) -> World:
@@ -63,7 +82,9 @@ def world_of(fleet: Fleet, caller: Account, ledger: Ledger) -> World:
 def _world(fleet: Fleet, caller: Account, ledger: Ledger, identity: str, sweep: str) -> tuple[World, dict[str, str]]:
     answers = look(fleet, caller, ledger, fleet.agents)
     now = time.time()
-    book = ledger.book(fleet.agents, fleet.rigs, identity, now - fleet.schedule.attempts_decay)
+    with ledger.together():
+        note(ledger, answers.values())
+        book = ledger.book(fleet.agents, fleet.rigs, identity, now - fleet.schedule.attempts_decay)
     seen = {name: _seen(name, answer, book) for name, answer in answers.items()}
     live = {
         plain_unit_name(unit.name): name

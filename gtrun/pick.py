@@ -16,7 +16,7 @@ from gtrun.config import Fleet
 from gtrun.dispatch import Started, dispatch
 from gtrun.errors import GtrunError, NoManager, Refused, UsageError
 from gtrun.exits import Exit
-from gtrun.gather import Scene, gather
+from gtrun.gather import Pile, Scene, gather, read_board
 from gtrun.model import Issue
 from gtrun.planner import Bar, IssuePlan, Plan, plan
 from gtrun.quota import QuotaFile
@@ -43,9 +43,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         environment = {name: value for name, value in self.environment.items() if name != "DISPATCH_ALLOW_DUPLICATE"}
         return Request(agent, issue.key, self.caller, environment, self.by, self.sweep)
 
-    def gather(self, fleet: Fleet, ledger: Ledger) -> Scene:
+    def gather(self, fleet: Fleet, ledger: Ledger, pile: Pile | None = None) -> Scene:
         """What this pass is planned from; the hatch for the quota guard is one for the plan as well."""
-        scene = gather(fleet, self.caller, ledger, sweep=self.sweep)
+        scene = gather(fleet, self.caller, ledger, sweep=self.sweep, pile=pile)
         if self.environment.get("DISPATCH_IGNORE_QUOTA") != "1":
             return scene
         seen = {name: msgspec.structs.replace(one, quota=QuotaFile()) for name, one in scene.world.seen.items()}
@@ -58,8 +58,8 @@ def new_sweep() -> str:
 
 
 def planned(fleet: Fleet, order: Order, *, targets: Collection[str] | None = None, batch: int | None) -> Plan:
-    """What a pass would start now, on these agents or on any. Raises BoardUnavailable, StateError."""
-    with Ledger(order.caller.state) as ledger:
+    """What a pass would start now, on these agents or on any; nothing changes. Raises BoardUnavailable, StateError."""
+    with Ledger(order.caller.state, keep=False) as ledger:
         scene = order.gather(fleet, ledger)
     return plan(scene.world, scene.backlog, targets=targets, prefer_skills=order.prefer_skills, batch=batch)
 
@@ -143,12 +143,16 @@ def nothing_to_start(made: Plan, target: str, agents: Collection[str]) -> GtrunE
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass did: what it was planned from, what it started, and why something planned was not."""
+    """What one pass did: what it was planned from, what it started, and why something planned was not.
+
+    `interrupted` is what ended it before its end.
+    """
 
     report: Report
     plan: Plan
     started: list[Started]
     failed: list[tuple[Issue, str, GtrunError]]
+    interrupted: GtrunError | None = None
 
 
 def sweep(
@@ -156,28 +160,39 @@ def sweep(
 ) -> Swept:
     """One pass: reconcile, plan, start. It has no state of its own, so two at once are two dispatchers.
 
-    `heard` is told of each run as it is started. Raises BoardUnavailable before anything is started, StateError.
+    `heard` is told of each run as it is started. The board is read first: raises BoardUnavailable with nothing done,
+    StateError.
     """
     check_own_code(fleet, order.caller)
+    pile = read_board(fleet)
     report = reconcile(fleet, order.caller)
-    made = planned(fleet, order, batch=batch)
+    with Ledger(order.caller.state) as ledger:
+        # what was posted may have changed where an issue stands
+        scene = order.gather(fleet, ledger, None if report.posted else pile)
+    made = plan(scene.world, scene.backlog, prefer_skills=order.prefer_skills, batch=batch)
     started: list[Started] = []
     failed: list[tuple[Issue, str, GtrunError]] = []
     out: dict[str, GtrunError] = {}
-    for issue, agent in made.starts:
-        if agent in out:  # whatever keeps it from its first issue keeps it from the others
-            failed.append((issue, agent, out[agent]))
-            continue
-        try:
-            with worker.twin() as another:
-                one = dispatch(fleet, order.request(issue, agent), another, say)
-        except GtrunError as error:
-            if error.code is Exit.INTERRUPTED:
-                raise
-            failed.append((issue, agent, error))
-            if error.code not in _ISSUE_IS_TAKEN:
-                out[agent] = error
-        else:
-            started.append(one)
-            heard(one)
-    return Swept(report=report, plan=made, started=started, failed=failed)
+    interrupted: GtrunError | None = None
+    try:
+        for issue, agent in made.starts:
+            if agent in out:  # whatever keeps it from its first issue keeps it from the others
+                failed.append((issue, agent, out[agent]))
+                continue
+            try:
+                with worker.twin() as another:
+                    one = dispatch(fleet, order.request(issue, agent), another, say)
+            except GtrunError as error:
+                if error.code is Exit.INTERRUPTED:
+                    raise
+                failed.append((issue, agent, error))
+                if error.code not in _ISSUE_IS_TAKEN:
+                    out[agent] = error
+            else:
+                started.append(one)
+                heard(one)
+    except KeyboardInterrupt:
+        interrupted = GtrunError("interrupted", code=Exit.INTERRUPTED)
+    except GtrunError as error:
+        interrupted = error
+    return Swept(report=report, plan=made, started=started, failed=failed, interrupted=interrupted)

@@ -9,7 +9,7 @@ from gtrun.account import Account
 from gtrun.config import Fleet
 from gtrun.delivery import deliver
 from gtrun.exits import Exit
-from gtrun.gather import look
+from gtrun.gather import look, note
 from gtrun.model import Run
 from gtrun.reach import operations as at_agent
 from gtrun.state.ledger import Attempt, Ledger
@@ -45,7 +45,7 @@ def reconcile(fleet: Fleet, caller: Account) -> Report:
     reachable = {answer.agent.name for answer in answers if answer.value is not None}
     resolved = _decide(fleet, caller, reachable.__contains__)
     with Ledger(caller.state) as ledger:
-        look(fleet, caller, ledger, {one.agent for one in ledger.going(reachable)})
+        note(ledger, look(fleet, caller, ledger, {one.agent for one in ledger.going(reachable)}).values())
     needy = {one.agent.name: one.value for one in answers if one.value and one.value.unavailable and one.value.owing}
     deliveries = deliver(fleet, caller, map(fleet.agent, needy), deadline=time.monotonic() + _WAIT)
     for name, delivery in deliveries.items():

@@ -125,15 +125,21 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """The ledger in a state folder. A context manager. Every failure is a StateError that names the file."""
+    """The ledger in a state folder. A context manager. Every failure is a StateError that names the file.
 
-    def __init__(self, state: str) -> None:
+    One that does not `keep` is for whoever wants to know what would be: nothing on the disk changes. Where there is
+    none it is empty, and what is written `together` can be read there and is forgotten.
+    """
+
+    def __init__(self, state: str, *, keep: bool = True) -> None:
         """Open, and create where it is missing; `moved_aside` says where a damaged one went. Raises StateError."""
         folder = Path(state)
         self.path = folder / "ledger.db"
         self.moved_aside: Path | None = None
         self._file: tuple[int, int] | None = None
-        ensure_private_folder(folder)
+        self._keeps = keep
+        if keep:
+            ensure_private_folder(folder)
         try:
             self._open()
         except sqlite3.Error as error:
@@ -146,23 +152,19 @@ class Ledger:
             raise StateError(f"cannot open the ledger {describe(error)}") from error
 
     def _open(self) -> None:
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         self._file = _identity(self.path)
-        self._db = sqlite3.connect(self.path, timeout=10.0, isolation_level=None)
+        if self._keeps:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            self._file = _identity(self.path)
+        self._db = _connected(self.path if self._file else ":memory:")
         try:
-            self._db.execute("PRAGMA journal_mode = WAL")
+            if self._keeps:
+                self._db.execute("PRAGMA journal_mode = WAL")
+            elif self._missing():
+                self._go_on_in_a_copy()
             self._db.execute("PRAGMA synchronous = FULL")
-            if self._version() == 0:
-                with self._transaction():
-                    if self._version() == 0:
-                        for statement in _SCHEMA.split(";\n"):
-                            self._db.execute(statement)
-            if self._version() == _VERSION and self._missing():
-                with self._transaction():
-                    for step in self._missing():
-                        for statement in _ADDED[step]:
-                            self._db.execute(statement)
+            self._extend()
             if self._version() > _VERSION:
                 raise StateError(
                     f"the ledger {self.path} was written by a newer gtrun",
@@ -171,6 +173,26 @@ class Ledger:
         except (sqlite3.Error, StateError):
             self._db.close()
             raise
+
+    def _go_on_in_a_copy(self) -> None:
+        """Of a ledger of an older gtrun: whoever keeps nothing does not extend it."""
+        copy = _connected(":memory:")
+        self._db.backup(copy)
+        self._db.close()
+        self._db = copy
+
+    def _extend(self) -> None:
+        """All tables and columns are there."""
+        if self._version() == 0:
+            with self._transaction():
+                if self._version() == 0:
+                    for statement in _SCHEMA.split(";\n"):
+                        self._db.execute(statement)
+        if self._version() == _VERSION and self._missing():
+            with self._transaction():
+                for step in self._missing():
+                    for statement in _ADDED[step]:
+                        self._db.execute(statement)
 
     def _version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -181,7 +203,9 @@ class Ledger:
         return [step for step in _ADDED if step not in there]
 
     def _is_damaged(self, error: sqlite3.Error) -> bool:
-        """Whether what is there is no ledger any more, as opposed to one that cannot be used now."""
+        """Whether what is there is no ledger any more, as opposed to one that cannot be used now, or not changed."""
+        if not self._keeps:
+            return False
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without what extends it, such as SQLITE_CORRUPT_INDEX
         return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB} or self.path.is_dir()
 
@@ -233,7 +257,19 @@ class Ledger:
             ) from error
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def together(self) -> Iterator[None]:
+        """What is read and written in here is of one state, which nobody else changes meanwhile. Raises StateError.
+
+        Without `keep` all of it is taken back at the end.
+        """
+        with self._failures(), self._transaction(keep=self._keeps):
+            yield
+
+    @contextlib.contextmanager
+    def _transaction(self, *, keep: bool = True) -> Iterator[None]:
+        if self._db.in_transaction:  # that of `together`
+            yield
+            return
         # a deferred transaction that turns into a writer fails at once instead of waiting
         self._db.execute("BEGIN IMMEDIATE")
         try:
@@ -242,11 +278,14 @@ class Ledger:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
+        self._db.execute("COMMIT" if keep else "ROLLBACK")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
         """Several readings of one state."""
+        if self._db.in_transaction:
+            yield
+            return
         self._db.execute("BEGIN")
         try:
             yield
@@ -435,6 +474,10 @@ class Ledger:
         ).fetchall()
         told = dict(zip(_COLUMNS.split(", "), row[1:], strict=True))
         return msgspec.convert({**told, "verdicts": verdicts}, Attempt)
+
+
+def _connected(where: Path | str) -> sqlite3.Connection:
+    return sqlite3.connect(where, timeout=10.0, isolation_level=None)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

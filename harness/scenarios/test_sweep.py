@@ -13,6 +13,7 @@ from harness.box import Box
 from harness.conftest import MakeBox
 from harness.control import Edit, Mutant, kill, prepare
 from harness.fleet import WORKS, FleetBox, root_of
+from harness.scenarios.test_closeout import board_of
 from harness.scenarios.test_forward import people
 from harness.scenarios.test_start import answer
 from harness.scene import Scene
@@ -133,6 +134,34 @@ def what_fails_rests_for_a_while(box: Box) -> None:
     scene.idle()
 
 
+def nothing_is_changed(box: Box) -> None:
+    """By a dry run, by a table, and by a sweep whose board is down: the ledger does not learn that a run has ended."""
+    scene = Scene(box)
+    scene.runs_shell("exit 0", AT_ONCE)
+    assert (rigs(scene)["me"]["dispatched"], box.path(scene.state).exists()) == (0, False)
+    issue, following = scene.issue(), scene.issue()
+    scene.gtrun("dispatch", "me")
+    scene.idle()
+    ledger = box.path(f"{scene.state}/ledger.db")
+    before = ledger.read_bytes()
+    assert (rigs(scene)["me"]["successes"], ledger.read_bytes() == before) == (1, True), "the table has written"
+    dry = scene.asks("sweep", "--dry-run")
+    assert [(one["issue"], one["agent"], one["held"]) for one in dry["issues"]] == [
+        (issue, None, "awaiting"),
+        (following, "me", None),
+    ]
+    assert f"issue {following} goes to me" in scene.gtrun("dispatch", "me", "--dry-run").err
+    assert ledger.read_bytes() == before, "the dry run has written"
+    scene.sh(f"mv {board_of(scene)} ~/away.db")
+    down = scene.gtrun("sweep", check=None)
+    assert (down.code, down.out) == (75, ""), f"exit code {down.code}: {down.out}{down.err}"
+    assert ledger.read_bytes() == before, "a sweep without a board has written"
+    scene.sh(f"mv ~/away.db {board_of(scene)}")
+    assert scene.gtrun("sweep").out.splitlines()[-1] == "Dispatched 1 of 1 planned"
+    assert ledger.read_bytes() != before
+    scene.idle()
+
+
 def test_one_slot_two_dispatchers(box: Box) -> None:
     prepare(box, [BEFORE_LOCK.edit])
     one_slot_two_dispatchers(box)
@@ -149,6 +178,10 @@ def test_a_target_settles(box: Box) -> None:
 
 def test_what_fails_rests_for_a_while(box: Box) -> None:
     what_fails_rests_for_a_while(box)
+
+
+def test_nothing_is_changed(box: Box) -> None:
+    nothing_is_changed(box)
 
 
 def test_two_sweeps_at_once(box: Box) -> None:
@@ -293,6 +326,24 @@ MUTANTS = [
         [Edit("planner/availability.py", "schedule.settle * tally.last_dispatch_count", "0.0")],
         a_target_settles,
         r"exit code 0: started",
+    ),
+    Mutant(
+        "a dry run that notes what it sees",
+        [Edit("state/ledger.py", "self._transaction(keep=self._keeps)", "self._transaction()")],
+        nothing_is_changed,
+        r"the table has written",
+    ),
+    Mutant(
+        "reconciled before the board is asked",
+        [
+            Edit(
+                "pick.py",
+                "    pile = read_board(fleet)\n",
+                "    pile = reconcile(fleet, order.caller) and read_board(fleet)\n",
+            )
+        ],
+        nothing_is_changed,
+        r"a sweep without a board has written",
     ),
     Mutant(
         "breaker that never decays",

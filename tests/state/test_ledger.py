@@ -353,3 +353,44 @@ def test_the_queries_of_a_pass_use_their_indexes(state):
             plans = [row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {query}")]
             assert all("USING" in one or "TEMP B-TREE" not in one for one in plans), (query, plans)
             assert not any(one.startswith("SCAN") for one in plans), (query, plans)
+
+
+def test_who_keeps_nothing_changes_nothing(state):
+    """Not a byte, also where there is no ledger, where it is older, and where it is damaged."""
+    with Ledger(state, keep=False) as ledger, ledger.together():
+        ledger.begin(ATTEMPT, [])
+        assert ledger.undecided() == [replace(ATTEMPT, verdicts=())]
+    assert not Path(state).exists()
+
+    path = filled(state, 3)
+    before = path.read_bytes()
+    with Ledger(state, keep=False) as ledger:
+        with ledger.together():
+            ledger.end(Token(f"{1:032x}"), "success", 5.0)
+            with ledger.together():
+                ledger.end(Token(f"{2:032x}"), "failed", 5.0)
+            book = ledger.book(["me"], [], "", 0.0)
+            assert (book.failed, book.succeeded) == ({IssueKey("7"): [5.0]}, {IssueKey("7"): 5.0})
+        assert [one.result for one in ledger.attempts(IssueKey("7"))] == [None, None, None]
+    assert path.read_bytes() == before
+
+    older = sqlite3.connect(path, isolation_level=None)
+    older.execute("ALTER TABLE attempt DROP COLUMN board")
+    older.close()
+    before = path.read_bytes()
+    with Ledger(state, keep=False) as ledger:
+        assert len(ledger.attempts(IssueKey("7"))) == 3
+    assert path.read_bytes() == before
+
+    path.write_bytes(b"no ledger")
+    with pytest.raises(StateError, match="cannot be used"):
+        Ledger(state, keep=False)
+    assert [file.name for file in Path(state).iterdir()] == ["ledger.db"]
+
+
+def test_what_is_written_together_is_kept(state):
+    filled(state, 2)
+    with Ledger(state) as ledger, ledger.together():
+        ledger.end(Token(f"{1:032x}"), "success", 5.0)
+    with Ledger(state) as ledger:
+        assert [one.result for one in ledger.attempts(IssueKey("7"))] == [None, "success"]

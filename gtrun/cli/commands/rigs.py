@@ -26,7 +26,7 @@ def rigs(
     if (code := elsewhere(context.obj, fleet)) is not None:
         return code
     caller = context.obj.caller()
-    with Ledger(caller.state) as ledger:
+    with Ledger(caller.state, keep=False) as ledger:
         world = world_of(fleet, caller, ledger)
     found = rigs_of(world)
     theirs = agents(world, found)

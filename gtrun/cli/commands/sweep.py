@@ -71,6 +71,8 @@ def _report(done: Swept, *, as_json: bool) -> int:
         _document(done.plan, done)
     else:
         print(f"Dispatched {len(done.started)} of {done.plan.started} planned{_left(done.plan)}")
+    if done.interrupted is not None:
+        raise done.interrupted
     return Exit.DONE
 
 
