@@ -9,6 +9,9 @@ import msgspec
 
 from gtrun.errors import ConfigError, NoManager
 
+TOKEN_VARIABLES = ("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")
+"""Where gh(1) takes a token from; an account's own, not to be passed on to another."""
+
 
 class Account(msgspec.Struct, frozen=True):
     """A unix account with the folders that belong to it. `runtime` is its $XDG_RUNTIME_DIR."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gtrun.board.local import LocalBoard
+from gtrun.board.reference import open_own
 from gtrun.config import Fleet
 from gtrun.errors import BoardUnavailable, Refused
 from gtrun.guards import Guard, Open, Question, Refuse
@@ -71,12 +71,12 @@ class Asked:
 
     def board_ref(self, *, may_write: bool) -> BoardRef:
         """Which board the run is of. A board of an older gtrun is given an identity for that, if it may be."""
-        path, told = self._fleet.board.path, self.board()
+        config, told = self._fleet.board, self.board()
         identity = told.identity
         if may_write and not identity and not told.problem:
-            with contextlib.suppress(BoardUnavailable), LocalBoard.open(path, wait=_BOARD_WAIT) as board:
+            with contextlib.suppress(BoardUnavailable), open_own(config, wait=_BOARD_WAIT) as board:
                 identity = board.identify()
-        return BoardRef(path, identity, machine_id())
+        return BoardRef(config.path, identity, machine_id(), config.github)
 
     def _quota(self) -> QuotaFile:
         return self.team.target.call(at_agent.read_quota, at_agent.Nothing())
@@ -117,7 +117,7 @@ class Asked:
 
 def _view(fleet: Fleet, key: IssueKey) -> BoardView:
     try:
-        with LocalBoard.open(fleet.board.path, wait=_BOARD_WAIT) as board:
+        with open_own(fleet.board, wait=_BOARD_WAIT) as board:
             issue = board.issue(key)
             comments = tuple(board.comments(key)) if issue else ()
             return BoardView(issue, comments, identity=board.identity)

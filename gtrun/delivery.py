@@ -19,7 +19,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gtrun.account import Account
-from gtrun.board.local import LocalBoard
+from gtrun.board import Board
+from gtrun.board.reference import open_own
 from gtrun.config import Agent, Fleet
 from gtrun.errors import BoardUnavailable, GtrunError, NoSuchIssue
 from gtrun.markers import Kind
@@ -54,7 +55,7 @@ def deliver(fleet: Fleet, caller: Account, agents: Iterable[Agent], *, deadline:
     if not told:
         return told
     try:
-        board = LocalBoard.open(fleet.board.path, wait=_BOARD_WAIT)
+        board = open_own(fleet.board, wait=_BOARD_WAIT)
     except BoardUnavailable as error:
         return {name: Delivery(problems=[error.message]) for name in told}
     with board, Ledger(caller.state) as ledger:
@@ -94,7 +95,7 @@ def _pages(
 
 
 def _believed(
-    runs: Iterable[Run], agent: Agent, fleet: Fleet, board: LocalBoard, ledger: Ledger, delivery: Delivery
+    runs: Iterable[Run], agent: Agent, fleet: Fleet, board: Board, ledger: Ledger, delivery: Delivery
 ) -> Iterator[Run]:
     """The runs that the ledger knows, with its own words wherever it has them."""
     for run in runs:
@@ -111,7 +112,7 @@ def _believed(
         yield replace(run, resolved=replace(run.resolved, agent=agent.name, rig=agent.rig, unit=unit, issue=issue_told))
 
 
-def _why_not(run: Run, agent: Agent, fleet: Fleet, board: LocalBoard, attempt: Attempt | None) -> str:
+def _why_not(run: Run, agent: Agent, fleet: Fleet, board: Board, attempt: Attempt | None) -> str:
     """Why it must not be posted; empty if it may be."""
     if attempt is None:
         return "the ledger has no such attempt"
@@ -123,12 +124,12 @@ def _why_not(run: Run, agent: Agent, fleet: Fleet, board: LocalBoard, attempt: A
         return "it names no run"
     identity = attempt.board or run.resolved.board_identity
     if (identity != board.identity) if identity else (run.resolved.board != fleet.board.path):
-        return f"it is of another board than {board.path}"
+        return f"it is of another board than {board.name}"
     return ""
 
 
 def _post(
-    fleet: Fleet, caller: Account, board: LocalBoard, accepted: dict[str, list[Run]], told: dict[str, Delivery]
+    fleet: Fleet, caller: Account, board: Board, accepted: dict[str, list[Run]], told: dict[str, Delivery]
 ) -> None:
     """Steps 3 to 5 for a page of each agent."""
     pulls = {
@@ -152,7 +153,7 @@ def _post(
     _note(fleet, caller, posted, told)
 
 
-def _post_those_of(run: Run, board: LocalBoard, delivery: Delivery) -> Delivered:
+def _post_those_of(run: Run, board: Board, delivery: Delivery) -> Delivered:
     """Post what one run owes; returns what the board has now, and what it never will."""
     posted: list[Kind] = []
     dropped: list[tuple[Kind, str]] = []

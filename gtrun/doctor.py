@@ -8,12 +8,11 @@ from pathlib import Path
 
 import gtrun
 from gtrun.account import Account
-from gtrun.board.local import LocalBoard
-from gtrun.board.reference import identity_of
-from gtrun.config import Agent, Fleet
+from gtrun.board.reference import open_own, reference_of
+from gtrun.config import Agent, BoardConfig, Fleet
 from gtrun.config.trust import check_executed
 from gtrun.errors import BoardUnavailable, ConfigError
-from gtrun.model import BoardRef, Issue
+from gtrun.model import Issue
 from gtrun.names import IssueKey, Token
 from gtrun.reach import operations as at_agent
 from gtrun.request import check_own_code, is_alone, resolved
@@ -35,19 +34,19 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
     source = fleet.source or "no fleet.toml: one agent, me"
     yield Finding("config", source, is_fine=True)
     yield _own_code(fleet, caller)
-    board = _board(fleet.board.path)
+    board = _board(fleet.board)
     yield board
-    ref = BoardRef(fleet.board.path, identity_of(fleet.board.path))
+    ref, is_local = reference_of(fleet.board), fleet.board.github is None
     sharing = len({agent.account for agent in fleet.agents.values()}) > 1
-    if sharing and board.is_fine:
+    if is_local and sharing and board.is_fine:
         yield from _shared(Path(fleet.board.path).parent)
 
     def arguments(agent: Agent) -> at_agent.ToExamine:
         issue, run = Issue(key=IssueKey("1"), title="doctor"), None
         if agent.run.command:
             run = resolved(fleet, agent, Token("0" * 32), issue, (), board=ref, by=caller.name)
-        is_there = board.is_fine and not _is_missing(fleet.board.path)
-        return at_agent.ToExamine(ref.path if is_there else None, run, agent.run.prompt, ref.identity)
+        is_there = board.is_fine and not (is_local and _is_missing(fleet.board.path))
+        return at_agent.ToExamine(ref if is_there else None, run, agent.run.prompt)
 
     for answer in survey(fleet.agents.values(), fleet, caller, at_agent.examine, arguments):
         yield from _of_agent(fleet, answer.agent)
@@ -93,13 +92,15 @@ def _shared(folder: Path) -> Iterator[Finding]:
         yield Finding("board", what, is_fine=False, mend=mend)
 
 
-def _board(path: str) -> Finding:
-    """That there is no board yet is no fault: the first issue makes it."""
-    if _is_missing(path):
-        return Finding("board", f"there is none yet at {path}: the first `gtrun board add` makes it", is_fine=True)
+def _board(config: BoardConfig) -> Finding:
+    """That there is no local board yet is no fault: the first issue makes it."""
+    if config.github is None and _is_missing(config.path):
+        what = f"there is none yet at {config.path}: the first `gtrun board add` makes it"
+        return Finding("board", what, is_fine=True)
     try:
-        with LocalBoard.open(path):
-            return Finding("board", f"{path} answers", is_fine=True)
+        with open_own(config) as board:
+            board.issue(IssueKey("1"))
+            return Finding("board", f"{board.name} answers", is_fine=True)
     except BoardUnavailable as error:
         return Finding("board", error.message, is_fine=False, mend=error.hint or "look at the folder's owner and mode")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gtrun.account import Account
-from gtrun.board.local import LocalBoard
+from gtrun.board.reference import open_own
 from gtrun.config import Fleet
 from gtrun.counters import Book
 from gtrun.names import plain_unit_name
@@ -18,6 +18,7 @@ from gtrun.survey import Answer, survey
 from gtrun.systemd.units import is_live, live_tasks
 
 _WAIT = 10.0
+_BOARD_WAIT = 120.0  # seconds: the first look at a large repository reads all of it
 _UNKNOWN = "unknown"
 """The result of a run of which there is no record any more: it counts for nobody."""
 
@@ -58,7 +59,7 @@ class Pile(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_board(fleet: Fleet) -> Pile:
     """What is on the board. Raises BoardUnavailable."""
-    with LocalBoard.open(fleet.board.path) as board:
+    with open_own(fleet.board, wait=_BOARD_WAIT) as board:
         works = board.open_work(fleet.board.terminal_labels, fleet.board.terminal_glyphs)
         return Pile(board=board.identity, works=[Work(issue, stands) for issue, stands in works])
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gtrun.account import Account
-from gtrun.board.local import LocalBoard
-from gtrun.board.reference import identity_of
-from gtrun.board.standing import Standing, standing
+from gtrun.board.reference import open_own, reference_of
+from gtrun.board.standing import standing
 from gtrun.clones.stashes import Stash
 from gtrun.config import Agent, Fleet
 from gtrun.counters import FAILURES, STOPPED_BY_HAND, Book, ledger_result
 from gtrun.errors import BoardUnavailable, GtrunError
-from gtrun.model import Issue, PullRequest, Result, Run
+from gtrun.model import Issue, PullRequest, Result, Run, Standing
 from gtrun.names import UNIT_GLOB, IssueKey, unit_name, unit_names
 from gtrun.planner import Backlog, Readiness, Work, readiness
 from gtrun.reach import Worker
@@ -110,7 +109,7 @@ def runs_of(
     past: list[Past] = []
     damaged: list[str] = []
     silent = []
-    identity = identity_of(fleet.board.path)
+    identity = reference_of(fleet.board).identity
     for answer in survey(agents_of(fleet, agent), fleet, caller, at_agent.runs_of, at_agent.OfIssue(issue)):
         if answer.value is None or answer.route is None:
             silent.append(Unreachable(answer.agent, answer.problem, answer.hint))
@@ -154,7 +153,7 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
     pulls: list[PullRequest] = []
     works: list[Work] = []
     try:
-        with LocalBoard.open(fleet.board.path) as board:
+        with open_own(fleet.board) as board:
             identity = board.identity
             told = board.issue(issue)
             pulls = board.pull_requests(issue)

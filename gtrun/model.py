@@ -26,6 +26,15 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     turned_at: float | None = None
 
 
+class Standing(StrEnum):
+    """Where an issue stands. Only what is ready is handed out by itself; a person can dispatch what is awaiting."""
+
+    READY = "ready"
+    AWAITING = "awaiting"
+    SHIPPED = "shipped"
+    NOT_WORK = "not-work"
+
+
 class PullState(StrEnum):
     """What has become of a pull request."""
 
@@ -123,15 +132,44 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     command: tuple[str, ...] = ()
 
 
+class GitHubPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A repository whose issues are the board: `repo` is `owner/name` in small letters, `api` the root of its REST API.
+
+    `token_file` may begin with `~/`, the home of whoever opens the board: each account has a token of its own.
+    `trusted` are the authors whose comments count: an author_association of GitHub's in capitals, or a login.
+    `priority_labels` are the labels that tell how urgent an issue is, the most urgent first.
+    """
+
+    repo: str
+    api: str = "https://api.github.com"
+    token_file: str = ""
+    trusted: tuple[str, ...] = ("OWNER", "MEMBER", "COLLABORATOR")
+    priority_labels: tuple[str, ...] = ("P0", "P1", "P2", "P3", "P4")
+
+    @property
+    def address(self) -> str:
+        """What tells this board from any other: the address of the repository in the REST API."""
+        return f"{self.api}/repos/{self.repo}"
+
+    @property
+    def web(self) -> str:
+        """Where people look at it. An Enterprise server has its REST API below /api/v3 (docs.github.com, REST API)."""
+        if self.api == "https://api.github.com":
+            return f"https://github.com/{self.repo}"
+        return f"{self.api.removesuffix('/api/v3')}/{self.repo}"
+
+
 class BoardRef(msgspec.Struct, frozen=True):
     """Which board is meant: its file, and its identity, since on another box the same path may lead to another board.
 
-    Where the identity is not known, `machine` (machine-id(5)) is the box on which the path was meant.
+    Where the identity is not known, `machine` (machine-id(5)) is the box on which the path was meant. A repository of
+    GitHub's has its address for both, and is the same from every box.
     """
 
     path: str
     identity: str = ""
     machine: str = ""
+    github: GitHubPlace | None = None
 
 
 class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,8 +177,8 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     `command` and `prompt` still carry their placeholders: `{run}` is known only once systemd has started the unit.
     `attempt` counts the issue's runs from 1, and `previous` tells how the one before this ended.
-    `board` is an absolute path: `board_ref` tells which board is meant by it. `time_limit`, `idle_limit` and
-    `stop_timeout` are in seconds; `path` and `clones` hold absolute folders; `worktree` is "clone" or "fresh";
+    `board` is an absolute path or an address: `board_ref` tells which board is meant by it. `time_limit`, `idle_limit`
+    and `stop_timeout` are in seconds; `path` and `clones` hold absolute folders; `worktree` is "clone" or "fresh";
     `branch` is a branch of their remotes, empty for the default one; `stash_max` is in bytes.
     `credential_environment` says which variable of the agent program gets which credential.
     A newer release than the dispatcher's may read it: a field that is added needs a default.
@@ -182,11 +220,12 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     stash_max: int = 512 << 20
     board_identity: str = ""
     board_machine: str = ""
+    board_github: GitHubPlace | None = None
 
     @property
     def board_ref(self) -> BoardRef:
         """The board that the issue is on."""
-        return BoardRef(self.board, self.board_identity, self.board_machine)
+        return BoardRef(self.board, self.board_identity, self.board_machine, self.board_github)
 
     idle_limit: float | None = None
 

@@ -23,23 +23,47 @@ _NUMBER = r"[1-9][0-9]{0,17}"  # an SQLite and a GitHub identifier both fit 63 b
 _OWNER = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})"
 _REPO = r"(?!\.{1,2}#|\.{1,2}/)[A-Za-z0-9._-]{1,100}"
 _ISSUE = re.compile(_NUMBER, re.ASCII)
-_QUALIFIED = re.compile(rf"({_OWNER})/({_REPO})#({_NUMBER})", re.ASCII)
-_URL = re.compile(rf"https://[A-Za-z0-9.-]+(?::[0-9]+)?/({_OWNER})/({_REPO})/issues/({_NUMBER})", re.ASCII)
+_QUALIFIED = re.compile(rf"(?P<owner>{_OWNER})/(?P<repo>{_REPO})#(?P<number>{_NUMBER})", re.ASCII)
+_URL = re.compile(
+    rf"(?P<site>https?://[A-Za-z0-9.-]+(?::[0-9]+)?)/(?P<owner>{_OWNER})/(?P<repo>{_REPO})/issues/(?P<number>{_NUMBER})",
+    re.ASCII,
+)
 _UNIT = re.compile(r"task-((?:[a-z0-9_]+\.[a-z0-9_]+\.)?[1-9][0-9]*)(?:-dup([1-9][0-9]*))?\.service", re.ASCII)
 _STEM_MAX = 255 - len("task--dup0000.service")  # UNIT_NAME_MAX of systemd, less what we put around a stem
 
 
-def parse_issue(text: str) -> IssueKey:
-    """The issue that `text` names: a number, `owner/repo#number` or its URL. Raises UsageError."""
+def parse_issue(text: str, *, own: str = "") -> IssueKey:
+    """The issue that `text` names: a number, `owner/repo#number` or its URL. Raises UsageError.
+
+    `own` is the web address of the board's own repository, whose issues have their number alone.
+    """
     if _ISSUE.fullmatch(text):
         return IssueKey(text)
-    match = _QUALIFIED.fullmatch(text) or _URL.fullmatch(text)
-    if match:
-        return IssueKey(f"{match[1].lower()}/{match[2].lower()}#{match[3]}")
+    own_site, own_repo = _split_web(own)
+    match = _URL.fullmatch(text)
+    if match is not None and own and match["site"].lower() != own_site:
+        raise UsageError(f"{text[:200]!r} is an issue of another site than the board's, which is {own_site}")
+    if match is not None and not own and not match["site"].startswith("https:"):
+        match = None
+    match = match or _QUALIFIED.fullmatch(text)
+    if match is not None:
+        repo = f"{match['owner']}/{match['repo']}".lower()
+        return IssueKey(match["number"] if repo == own_repo else f"{repo}#{match['number']}")
     raise UsageError(
         f"{text[:80]!r} names no issue",
         hint="an issue is a number like 142 (ASCII digits, no leading zero), owner/repo#142, or its URL",
     )
+
+
+def is_repository(text: str) -> bool:
+    """Whether it is `owner/name`, as GitHub has them."""
+    return _QUALIFIED.fullmatch(f"{text}#1") is not None
+
+
+def _split_web(address: str) -> tuple[str, str]:
+    """The site and `owner/repo` of a repository's web address."""
+    site, owner, repo = address.rsplit("/", 2) if address else ("", "", "")
+    return site, f"{owner}/{repo}"
 
 
 def _escaped(text: str) -> str:

@@ -75,6 +75,7 @@ def resolved(
         board=board.path,
         board_identity=board.identity,
         board_machine=board.machine,
+        board_github=board.github,
         terminal_labels=fleet.board.terminal_labels,
         terminal_glyphs=fleet.board.terminal_glyphs,
         backend=profile.backend or os.path.basename(profile.command[0]),  # noqa: PTH119

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gtrun.account import Account
+from gtrun.board.reference import reference_of
 from gtrun.config import Agent, Fleet
-from gtrun.model import BoardRef, Issue
+from gtrun.model import Issue
 from gtrun.names import IssueKey, Token
 from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import VerifiedUnit
@@ -29,7 +30,7 @@ def verify(fleet: Fleet, caller: Account) -> Iterator[Verified]:
     """The unit that a dispatch would make of each agent, and the units of gtrun's in each agent's account."""
 
     def arguments(agent: Agent) -> at_agent.ToVerify:
-        issue, board, run = Issue(key=IssueKey("1"), title="units verify"), BoardRef(fleet.board.path), None
+        issue, board, run = Issue(key=IssueKey("1"), title="units verify"), reference_of(fleet.board), None
         if agent.run.command:
             run = resolved(fleet, agent, Token("0" * 32), issue, (), board=board, by=caller.name)
         own = fleet.rigs[agent.rig].gtrun

@@ -212,3 +212,28 @@ def test_an_ordinary_path_stays_readable():
 @pytest.mark.parametrize("text", ["", "a b", "a\n", "a;b", "$x", "%h", "a'b", 'a"b', "a\\b", "é", "\uff11", "a\0"])
 def test_what_a_daemon_reload_could_change_is_not_plain(text):
     assert not is_plain_argument(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("5", "5"),
+        ("owner/name#5", "5"),
+        ("Owner/Name#5", "5"),
+        ("https://github.com/Owner/Name/issues/5", "5"),
+        ("https://GitHub.com/owner/name/issues/5", "5"),
+        ("owner/other#5", "owner/other#5"),
+        ("https://github.com/owner/other/issues/5", "owner/other#5"),
+    ],
+)
+def test_an_issue_of_the_boards_own_repository_has_one_key(text, key):
+    assert parse_issue(text, own="https://github.com/owner/name") == key
+
+
+def test_an_issue_of_another_site_is_none_of_the_boards():
+    with pytest.raises(UsageError, match=r"another site than the board's, which is https://github\.com"):
+        parse_issue("https://github.example.com/owner/name/issues/5", own="https://github.com/owner/name")
+    with pytest.raises(UsageError, match="names no issue"):
+        parse_issue("http://github.com/owner/name/issues/5")
+    own = "http://127.0.0.1:4000/owner/name"
+    assert parse_issue("http://127.0.0.1:4000/owner/name/issues/5", own=own) == "5"

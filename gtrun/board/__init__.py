@@ -1,23 +1,60 @@
-"""Boards, where issues live: what the guard, the runner and the close-out need of one."""
+"""Boards, where issues live: what gtrun asks of one, whatever its kind."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Literal, Protocol, Self
 
-from gtrun.model import Comment, Issue, PullRequest
+from gtrun.model import Comment, Issue, PullRequest, Standing
 from gtrun.names import IssueKey
+
+State = Literal["open", "closed", "all"]
 
 EMOJI_STYLE = "\ufe0f"
 """U+FE0F only chooses the colourful drawing of the character before it."""
 
 
 class Board(Protocol):
-    """One board. Every method raises BoardUnavailable when the board cannot answer."""
+    """One open board; close it, or use it as a context manager. Not to be taken through a fork.
+
+    Every method raises BoardUnavailable when the board cannot answer.
+    """
+
+    def close(self) -> None:
+        """Give it back. Closing twice is harmless."""
+
+    def __enter__(self) -> Self:
+        """The board itself."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it back."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it: its file, or its address for people."""
+
+    @property
+    def identity(self) -> str:
+        """What no other board has; empty if it was given none yet."""
+
+    def identify(self) -> str:
+        """Its identity, which it is given now if it has none."""
 
     def issue(self, key: IssueKey) -> Issue | None:
         """The issue, or None if there is none of that name."""
 
+    def issues(self, *, state: State = "open", label: str | None = None) -> list[Issue]:
+        """The issues in that state (and with that label): the most urgent first, then the oldest."""
+
+    def open_work(self, terminal_labels: Sequence[str], terminal_glyphs: Sequence[str]) -> list[tuple[Issue, Standing]]:
+        """Every open issue, maybe without its body, and where it stands."""
+
     def comments(self, key: IssueKey) -> list[Comment]:
-        """The comments on an issue, oldest first; none for an issue that does not exist."""
+        """The comments that count on an issue, oldest first; none for an issue that does not exist."""
+
+    def all_comments(self, key: IssueKey) -> list[Comment]:
+        """The comments on an issue for people to read, also of authors who are not believed."""
 
     def pull_requests(self, key: IssueKey) -> list[PullRequest]:
         """The pull requests whose merge closes the issue, those that have come farthest first."""
@@ -27,6 +64,15 @@ class Board(Protocol):
 
         Raises NoSuchIssue if there is no such issue.
         """
+
+    def label(self, key: IssueKey, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
+        """Take labels off an issue, then put labels on it. Raises NoSuchIssue."""
+
+    def close_issue(self, key: IssueKey) -> bool:
+        """Close an issue; False if it was closed already. Raises NoSuchIssue."""
+
+    def reopen_issue(self, key: IssueKey) -> bool:
+        """Open a closed issue; False if it was open already. Raises NoSuchIssue."""
 
 
 def disposal(

@@ -5,16 +5,16 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import msgspec
 
-from gtrun.board import EMOJI_STYLE
+from gtrun.board import EMOJI_STYLE, State
 from gtrun.board.file import connect, extend, found, has, make, told
-from gtrun.board.standing import Standing, standing
+from gtrun.board.standing import standing
 from gtrun.errors import BoardUnavailable, NoSuchIssue, UsageError
 from gtrun.markers import MACHINE_LINE
-from gtrun.model import Comment, Issue, PullRequest, PullState
+from gtrun.model import Comment, Issue, PullRequest, PullState, Standing
 from gtrun.names import IssueKey
 from gtrun.pulls import best_first
 
@@ -24,8 +24,6 @@ LABEL_MAX = 50
 AUTHOR_MAX = 100
 URL_MAX = 500
 PRIORITIES = range(5)
-
-State = Literal["open", "closed", "all"]
 
 # one statement, hence one snapshot
 _SELECT = """
@@ -76,6 +74,11 @@ class LocalBoard:
         self.close()
 
     @property
+    def name(self) -> str:
+        """Its file."""
+        return str(self.path)
+
+    @property
     def identity(self) -> str:
         """32 hexadecimal digits that no other board has, but copies of this one; empty if it was given none yet."""
         with told(self.path):
@@ -115,6 +118,9 @@ class LocalBoard:
         with told(self.path):
             rows = self._database.execute(query, (_number(key),)).fetchall()
         return [Comment(author=author, body=body, at=at) for author, body, at in rows]
+
+    all_comments = comments
+    """Whoever may write the file is believed."""
 
     def open_work(self, terminal_labels: Sequence[str], terminal_glyphs: Sequence[str]) -> list[tuple[Issue, Standing]]:
         """Every open issue, without its body, and where it stands: one snapshot, in a handful of queries."""

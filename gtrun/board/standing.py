@@ -1,22 +1,12 @@
 """Where an issue stands, as far as its board tells: ready, or finished and waiting for a person. Pure."""
 
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 
 from gtrun.board import disposal
 from gtrun.markers import Kind, parse
-from gtrun.model import Comment, Issue, PullRequest, PullState, Result
+from gtrun.model import Comment, Issue, PullRequest, PullState, Result, Standing
 
 _DONE = frozenset({Result.SUCCESS.value, ""})  # "": a marker from before it told its result
-
-
-class Standing(StrEnum):
-    """Where an issue stands. Only what is ready is handed out by itself; a person can dispatch what is awaiting."""
-
-    READY = "ready"
-    AWAITING = "awaiting"
-    SHIPPED = "shipped"
-    NOT_WORK = "not-work"
 
 
 def standing(

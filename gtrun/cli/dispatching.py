@@ -12,7 +12,6 @@ from gtrun.exits import Exit
 from gtrun.hangup import interrupt_on_hangup
 from gtrun.markers import outcome
 from gtrun.model import Run
-from gtrun.names import parse_issue
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import Prepared
@@ -35,11 +34,11 @@ def dispatch(
 
     `has_started_up` is told when all that is left to do waits for others now and then.
     """
-    key = parse_issue(issue)
     # forked first: it imports the D-Bus binding while the configuration, the board and the ledger are read here
     with Worker.start() as worker:
-        request = Request(target, key, invocation.caller(), invocation.environment, invocation.by())
         fleet = invocation.fleet()
+        key = fleet.issue_key(issue)
+        request = Request(target, key, invocation.caller(), invocation.environment, invocation.by())
         if has_started_up is not None:
             has_started_up()
         if belongs_elsewhere(invocation, fleet):

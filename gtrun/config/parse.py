@@ -18,7 +18,7 @@ from gtrun.config.schema import (
 )
 from gtrun.config.shapes import Keys, Named, read
 from gtrun.errors import ConfigError
-from gtrun.model import Limits, Sandbox
+from gtrun.model import GitHubPlace, Limits, Sandbox
 from gtrun.text import plain
 
 _LIMITS = Keys(
@@ -86,8 +86,12 @@ FLEET = Keys(
                 "terminal_labels": values.words,
                 "terminal_glyphs": values.glyphs,
                 "ready_label": values.word,
-            },
-            planned=frozenset({"repo", "api", "token_file", "trusted"}),
+                "repo": values.repository,
+                "api": values.api,
+                "token_file": values.path,
+                "trusted": values.authors,
+                "priority_labels": values.words,
+            }
         ),
         "claim": Keys(
             {
@@ -127,7 +131,6 @@ FLEET = Keys(
             ),
         ),
     },
-    planned=frozenset(),
 )
 """Every key of a fleet.toml."""
 
@@ -155,13 +158,33 @@ def parse(data: bytes, source: str, *, caller: str, home: str, board: str, lock:
     _check_names(agents, rigs, wrong)
     _check_accounts(agents, rigs, caller, wrong)
     _raise(wrong, source)
-    where = {"path": board, **tree.get("board", {})}
     claim = {"lock": lock, **tree.get("claim", {})}
-    for table, key in ((where, "path"), (claim, "lock")):
-        table[key] = home + table[key].removeprefix("~") if table[key].startswith("~") else table[key]
-    schedule = Schedule(**tree.get("schedule", {}))
-    board_config, claim_config = BoardConfig(**where), ClaimConfig(**claim)
-    return Fleet(source=source, board=board_config, claim=claim_config, rigs=rigs, agents=agents, schedule=schedule)
+    claim["lock"] = _below(home, claim["lock"])
+    board_config = _board(tree.get("board", {}), board, home, wrong)
+    _raise(wrong, source)
+    return Fleet(
+        source=source, board=board_config, claim=ClaimConfig(**claim), rigs=rigs, agents=agents,
+        schedule=Schedule(**tree.get("schedule", {})),
+    )  # fmt: skip
+
+
+def _board(table: dict[str, Any], default: str, home: str, wrong: list[str]) -> BoardConfig:
+    """The board of either kind; a key of the other one would count for nothing."""
+    kind = table.pop("kind", "local")
+    told = {key: table.pop(key) for key in GitHubPlace.__struct_fields__ if key in table}
+    if kind == "local":
+        wrong.extend(f'board.{key}: only a board with kind = "github" has it' for key in told)
+        return BoardConfig(**{**table, "path": _below(home, table.get("path", default))})
+    if "path" in table:
+        wrong.append('board.path: only a board with kind = "local" has it')
+    if "repo" not in told:
+        wrong.append('board.repo: missing; expected the repository whose issues are the board, like "owner/name"')
+    place = GitHubPlace(**{"repo": "", **told})
+    return BoardConfig(**{**table, "path": place.address}, github=place)
+
+
+def _below(home: str, path: str) -> str:
+    return home + path.removeprefix("~") if path.startswith("~") else path
 
 
 def _toml(data: bytes, source: str) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 import msgspec
 
 from gtrun.errors import UsageError
-from gtrun.model import Credential, Limits, Sandbox
+from gtrun.model import Credential, GitHubPlace, Limits, Sandbox
+from gtrun.names import IssueKey, parse_issue
 
 DEFAULT_RIG = "here"
 """The rig where no rig is named: this very box. Not the host's name, which changes."""
@@ -13,13 +14,14 @@ DEFAULT_AGENT = "me"
 
 
 class BoardConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The board; `path` is absolute. A comment that begins with a terminal glyph ends work on its issue.
+    """The board. A comment that begins with a terminal glyph ends work on its issue.
 
-    Only issues with the `ready_label` are handed out by themselves; without one, all are.
+    `path` is the absolute path of a local one, the address of one on GitHub (`GitHubPlace.address`). Only issues with
+    the `ready_label` are handed out by themselves; without one, all are.
     """
 
     path: str
-    kind: str = "local"
+    github: GitHubPlace | None = None
     ready_label: str | None = None
     terminal_labels: tuple[str, ...] = ("done", "wontfix")
     terminal_glyphs: tuple[str, ...] = ("✅", "⛔")
@@ -123,6 +125,14 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     rigs: dict[str, Rig]
     agents: dict[str, Agent]
     schedule: Schedule = Schedule()
+
+    def issue_key(self, text: str) -> IssueKey:
+        """The issue that was typed; one of the board's own repository has its number alone, however it is written.
+
+        It has one unit name only if it has one key. Raises UsageError.
+        """
+        github = self.board.github
+        return parse_issue(text, own=github.web if github else "")
 
     def target(self, name: str) -> list[Agent]:
         """The agents that a TARGET stands for: itself, or those of a rig. Raises UsageError."""

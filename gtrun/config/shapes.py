@@ -1,4 +1,4 @@
-"""Reading TOML tables by their shape: which keys exist, which are planned, and all that was wrong at once."""
+"""Reading TOML tables by their shape: which keys exist, and all that was wrong at once."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,10 +20,9 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """A table with known keys; `planned` ones are in the manual of a later version."""
+    """A table with known keys."""
 
     known: Mapping[str, "Shape"]
-    planned: frozenset[str] = frozenset()
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -58,8 +57,6 @@ def _shape(shape: Keys | Named, key: str) -> Shape:
         return shape.each
     if key in shape.known:
         return shape.known[key]
-    if key in shape.planned:
-        raise WrongValueError("not in this version")
     raise WrongValueError(f"unknown key; {_suggestion(key, shape.known)}known here: {', '.join(shape.known)}")
 
 

@@ -5,7 +5,7 @@ import re
 from gtrun import measures
 from gtrun.config.shapes import WrongValueError, found
 from gtrun.model import Credential
-from gtrun.names import is_plain_argument
+from gtrun.names import is_plain_argument, is_repository
 from gtrun.placeholders import fields, literal_prefix
 
 PLACEHOLDERS = ("issue", "url", "run", "agent", "workdir", "prompt_file", "prompt", "title", "attempt")
@@ -47,6 +47,11 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,255}", re.ASCII)
 _BRANCH = re.compile(r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|\Z)))\w[\w./+#@=,-]{0,199}(?<![/.])")
 _SLICE = re.compile(r"(?=.{7,200}\Z)[A-Za-z0-9_.]+(?:-[A-Za-z0-9_.]+)*\.slice", re.ASCII)
+_API = re.compile(
+    r"https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._-]+)*|http://(?:127\.0\.0\.1|localhost):[0-9]+", re.ASCII
+)
+_LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})(?:\[bot\])?", re.ASCII)
+_ASSOCIATIONS = ("OWNER", "MEMBER", "COLLABORATOR", "CONTRIBUTOR")
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|mk|fi|tc|c|a)?sh", re.DOTALL)
 
 
@@ -155,11 +160,36 @@ def machine_id(value: object) -> str:
 
 def kind(value: object) -> str:
     """The kind of the board."""
-    if value == "github":
-        raise WrongValueError('"github" is not in this version; known here: "local"')
-    if value != "local":
-        raise WrongValueError(f'expected "local", found {found(value)}')
-    return "local"
+    return _one_of(value, "local", "github")
+
+
+def repository(value: object) -> str:
+    """A repository as GitHub names it, in small letters: its case counts for nothing there."""
+    if not is_repository(text(value)):
+        raise WrongValueError(f'expected a repository like "owner/name", found {found(value)}')
+    return text(value).lower()
+
+
+def api(value: object) -> str:
+    """The root of a REST API, without a slash at its end. A token goes there: in the clear to no other box."""
+    address = text(value).rstrip("/")
+    if not _API.fullmatch(address):
+        raise WrongValueError(
+            'expected an address like "https://github.example.com/api/v3" (http:// only for 127.0.0.1 and localhost),'
+            f" found {found(value)}"
+        )
+    return address
+
+
+def authors(value: object) -> tuple[str, ...]:
+    """Whose comments count: words of GitHub's `author_association` in capitals, and logins."""
+    result = words(value)
+    for author in result:
+        if author.isupper() and author not in _ASSOCIATIONS:
+            raise WrongValueError(f"expected a login, or one of {', '.join(_ASSOCIATIONS)}, found {found(author)}")
+        if not author.isupper() and not _LOGIN.fullmatch(author):
+            raise WrongValueError(f'expected a login like "octocat" or "my-app[bot]", found {found(author)}')
+    return result
 
 
 def path(value: object) -> str:

@@ -5,11 +5,10 @@ from enum import StrEnum
 
 import msgspec
 
-from gtrun.board.standing import Standing
 from gtrun.config import Schedule
 from gtrun.counters import Book
 from gtrun.measures import human_seconds
-from gtrun.model import Issue
+from gtrun.model import Issue, Standing
 from gtrun.names import IssueKey, unit_name
 
 _NAMED = 3

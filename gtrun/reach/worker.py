@@ -25,7 +25,7 @@ from typing import TypeVar
 import msgspec
 
 from gtrun import systemd
-from gtrun.account import Account, own
+from gtrun.account import TOKEN_VARIABLES, Account, own
 from gtrun.errors import GtrunError, ManagerSilent, NoManager
 from gtrun.reach import frames
 from gtrun.reach.frames import Failure, Reply, Request
@@ -458,6 +458,7 @@ def _become(account: Account) -> None:
         os.setresuid(account.uid, account.uid, account.uid)
         os.environ.update(HOME=account.home, USER=account.name, LOGNAME=account.name)
         _forget_folders()
+        _forget_secrets()
     os.chdir("/")
     os.umask(0o077)
 
@@ -466,6 +467,13 @@ def _forget_folders() -> None:
     """Drop the variables by which a login tells its own folders and its bus."""
     for name in [name for name in os.environ if name.startswith(("XDG_", "DBUS_"))]:
         del os.environ[name]
+
+
+def _forget_secrets() -> None:
+    """Drop the tokens of whoever started this process: the account is to use its own."""
+    for name in TOKEN_VARIABLES:
+        os.environ.pop(name, None)
+    os.environ.pop("CREDENTIALS_DIRECTORY", None)
 
 
 def _answer(session: "Session", request: Request, limit: float) -> Reply:

@@ -17,8 +17,7 @@ import msgspec
 
 from gtrun import credentials
 from gtrun.account import own
-from gtrun.board import disposal
-from gtrun.board.local import LocalBoard
+from gtrun.board import Board, disposal
 from gtrun.board.reference import open_board
 from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, StateError, UsageError
 from gtrun.markers import Kind
@@ -164,7 +163,7 @@ def _begun_already() -> StateError:
     return StateError("this run has begun before, and a unit that is started again is none: dispatch the issue instead")
 
 
-def _open_board(ref: BoardRef) -> LocalBoard:
+def _open_board(ref: BoardRef) -> Board:
     return open_board(ref, wait=_BOARD_WAIT)
 
 

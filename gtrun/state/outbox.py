@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from gtrun import markers
@@ -18,7 +17,7 @@ from gtrun.text import shorten
 _PULLS_TOLD = 10  # those that have come farthest; the record's reserve is not endless
 _PROBLEM_LENGTH = 300
 
-OpenBoard = Callable[[BoardRef], AbstractContextManager[Board]]
+OpenBoard = Callable[[BoardRef], Board]
 """Opens the very board that is meant. Raises BoardUnavailable."""
 
 

@@ -22,10 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gtrun.board.local import BODY_MAX, TITLE_MAX, LocalBoard
-from gtrun.board.standing import Standing, standing
+from gtrun.board.standing import standing
 from gtrun.errors import BoardUnavailable, GtrunError, UsageError
 from gtrun.markers import Kind, machine_line
-from gtrun.model import PullRequest, PullState, Result
+from gtrun.model import PullRequest, PullState, Result, Standing
 from gtrun.names import IssueKey, RunId
 
 DEADLINE = 30.0  # seconds; reaching it is a failure, never the normal case

@@ -6,7 +6,8 @@ import pytest
 
 from gtrun.board import reference
 from gtrun.board.local import LocalBoard
-from gtrun.board.reference import identity_of, open_board
+from gtrun.board.reference import open_board, reference_of
+from gtrun.config import BoardConfig
 from gtrun.errors import BoardUnavailable
 from gtrun.model import BoardRef
 
@@ -18,9 +19,13 @@ def path(tmp_path: Path) -> str:
     return path
 
 
+def _identity(path: str) -> str:
+    return reference_of(BoardConfig(path=path)).identity
+
+
 def test_the_very_board_is_opened(path: str) -> None:
-    with open_board(BoardRef(path, identity_of(path), "another box's"), wait=1.0) as board:
-        assert str(board.path) == path
+    with open_board(BoardRef(path, _identity(path), "another box's"), wait=1.0) as board:
+        assert board.name == path
 
 
 def test_another_board_is_not(path: str) -> None:
@@ -43,6 +48,6 @@ def test_an_unknown_board_counts_by_its_path_on_the_box_of_the_dispatch_alone(
 
 
 def test_an_identity_that_cannot_be_known_is_empty(tmp_path: Path) -> None:
-    assert identity_of(str(tmp_path / "none.db")) == ""
+    assert _identity(str(tmp_path / "none.db")) == ""
     (tmp_path / "damaged.db").write_text("no board")
-    assert identity_of(str(tmp_path / "damaged.db")) == ""
+    assert _identity(str(tmp_path / "damaged.db")) == ""

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gtrun.board.standing import Standing, standing
+from gtrun.board.standing import standing
 from gtrun.markers import Kind, machine_line
-from gtrun.model import Comment, Issue, PullRequest, PullState, Result
+from gtrun.model import Comment, Issue, PullRequest, PullState, Result, Standing
 from gtrun.names import IssueKey, RunId
 
 LABELS, GLYPHS = ("done",), ("✅",)

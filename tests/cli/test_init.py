@@ -16,8 +16,11 @@ from gtrun.config.parse import FLEET, parse
 from gtrun.config.shapes import Keys, Named
 from gtrun.config.template import target, template
 from gtrun.errors import ConfigError, GtrunError
+from gtrun.model import GitHubPlace
 
 TEXT = template().decode()
+ONLY_ON_GITHUB = re.compile("#(repo|api|token_file|trusted|priority_labels) = ")
+ONLY_LOCAL = re.compile("#path = .*board.db")
 MODE = 0o644 if os.geteuid() == 0 else 0o600
 
 
@@ -31,8 +34,19 @@ def settings(text: str) -> list[int]:
 
 
 def uncomment(numbers: list[int]) -> str:
+    """The template with these settings in force, and those without which the board's would be none."""
     lines = TEXT.split("\n")
-    return "\n".join(line[1:] if number in numbers else line for number, line in enumerate(lines))
+    text = "\n".join(line[1:] if number in numbers else line for number, line in enumerate(lines))
+    if any(ONLY_ON_GITHUB.match(lines[number]) for number in numbers):
+        text = re.sub(r'^#?kind = "local"$', 'kind = "github"', text, flags=re.MULTILINE)
+        text = re.sub(r"^#repo = ", "repo = ", text, flags=re.MULTILINE)
+    return text
+
+
+def of_kind(pattern: re.Pattern[str]) -> list[int]:
+    """All settings but those that only a board of the other kind has."""
+    lines = TEXT.split("\n")
+    return [number for number in settings(TEXT) if not pattern.match(lines[number])]
 
 
 def blocks() -> list[list[int]]:
@@ -55,7 +69,7 @@ class TestTemplate:
         assert fleet.agent("me").run.command == ("claude", "-p")
 
     def test_there_are_blocks_to_uncomment(self):
-        assert len(blocks()) == 57
+        assert len(blocks()) == 62
         assert sum(len(block) > 1 for block in blocks()) == 3
 
     @pytest.mark.parametrize("numbers", blocks(), ids=lambda numbers: TEXT.split("\n")[numbers[0]])
@@ -63,7 +77,12 @@ class TestTemplate:
         assert isinstance(read(uncomment(numbers)), Fleet)
 
     def test_all_of_them_together_are_valid(self):
-        fleet = read(uncomment(settings(TEXT)))
+        assert read(uncomment(of_kind(ONLY_LOCAL))).board.github == GitHubPlace(
+            repo="owner/name",
+            token_file="~/.config/gtrun/github.token",  # noqa: S106 - where one is
+        )
+        fleet = read(uncomment(of_kind(ONLY_ON_GITHUB)))
+        assert fleet.board.path == "/home/ops/.local/share/gtrun/board/board.db"
         assert fleet.agent("alice").run.command == ("codex", "exec", "-")
         assert list(fleet.agents) == ["me", "alice", "bob"]
         assert fleet.agent("bob").run.limits.memory_max == 8 << 30

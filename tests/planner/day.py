@@ -19,10 +19,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gtrun.board.standing import Standing
 from gtrun.config import Fleet, Rig, Schedule
 from gtrun.counters import FAILURES, Book, Pause, Tally, Tried, streak_of_agent, streak_of_rig
-from gtrun.model import Issue, Result
+from gtrun.model import Issue, Result, Standing
 from gtrun.names import IssueKey, unit_name
 from gtrun.planner import Backlog, Bar, Held, Plan, Seen, Why, Work, World, plan
 from gtrun.quota import QuotaFile, used_up

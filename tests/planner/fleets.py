@@ -1,9 +1,8 @@
 """Fleets, backlogs and worlds for the tests of the planner, in few words."""
 
-from gtrun.board.standing import Standing
 from gtrun.config import Agent, BoardConfig, ClaimConfig, Fleet, Rig, RunProfile, Schedule
 from gtrun.counters import Book
-from gtrun.model import Issue
+from gtrun.model import Issue, Standing
 from gtrun.names import IssueKey
 from gtrun.planner import Backlog, Seen, Work, World
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gtrun.board.standing import Standing
 from gtrun.config import Schedule
 from gtrun.counters import Book
+from gtrun.model import Standing
 from gtrun.names import IssueKey
 from gtrun.planner import Held, readiness
 from tests.planner.fleets import NOW, backlog, work

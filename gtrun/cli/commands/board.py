@@ -1,4 +1,4 @@
-"""`gtrun board …`: the local board by hand."""
+"""`gtrun board …`: the board by hand."""
 
 import sys
 from enum import StrEnum
@@ -7,17 +7,20 @@ from typing import Annotated
 
 import typer
 
+from gtrun.board import Board
 from gtrun.board.local import BODY_MAX, LocalBoard
-from gtrun.board.standing import Standing, standing
+from gtrun.board.reference import open_own
+from gtrun.board.standing import standing
 from gtrun.cli.invocation import Invocation
 from gtrun.cli.output import document, say, table
 from gtrun.cli.pulls import as_dict as pull_as_dict
 from gtrun.cli.times import iso, local
+from gtrun.config import Fleet
 from gtrun.errors import GtrunError, UsageError
 from gtrun.files import describe
 from gtrun.markers import without_machine_lines
-from gtrun.model import Comment, Issue, PullRequest, PullState
-from gtrun.names import IssueKey, parse_issue
+from gtrun.model import Comment, Issue, PullRequest, PullState, Standing
+from gtrun.names import IssueKey
 from gtrun.pulls import in_words
 from gtrun.text import plain, plain_lines
 
@@ -66,15 +69,15 @@ def add(
 ) -> None:
     """Put a new issue on the board and print its number. A board is made if there is none."""
     text = _body(body, body_file) or ""
-    blockers = [parse_issue(blocker) for blocker in blocked_by or []]
-    with _open(context, create=True) as board:
+    blockers = [_fleet(context).issue_key(blocker) for blocker in blocked_by or []]
+    with _open_local(context, "gh issue create makes one there", create=True) as board:
         key = board.add(title, body=text, labels=label or [], priority=priority, blocked_by=blockers)
         if as_json:
             added = _found(board, key)
-            document("board-add", board=str(board.path), issue=_as_dict(added, _standing(context, board, added)))
+            document("board-add", board=board.name, issue=_as_dict(added, _standing(context, board, added)))
         else:
             print(key)
-            _tell(f"issue {key} is on the board {board.path}")
+            _tell(f"issue {key} is on the board {board.name}")
 
 
 @app.command("list")
@@ -87,10 +90,12 @@ def list_issues(
     """The issues on the board: the most urgent first, then the oldest."""
     with _open(context) as board:
         issues = board.issues(state=state.value, label=label)
-        stand = {issue.key: _standing(context, board, issue) for issue in issues}
-        path = board.path
+        terminal = _fleet(context).board
+        work = board.open_work(terminal.terminal_labels, terminal.terminal_glyphs)
+        stand = {issue.key: Standing.NOT_WORK for issue in issues} | {issue.key: where for issue, where in work}
+        name = board.name
     if as_json:
-        document("board-list", board=str(path), issues=[_as_dict(issue, stand[issue.key]) for issue in issues])
+        document("board-list", board=name, issues=[_as_dict(issue, stand[issue.key]) for issue in issues])
         return
     table(
         ("ISSUE", "PRIORITY", "STATE", "LABELS", "BLOCKED BY", "TITLE"),
@@ -102,7 +107,7 @@ def list_issues(
     if not issues:
         which = "" if state is State.ALL else f"{state.value} "
         carrying = f" with the label {label!r}" if label else ""
-        say(f'there is no {which}issue{carrying} on the board {path}; gtrun board add "…" adds one')
+        say(f'there is no {which}issue{carrying} on the board {name}; gtrun board add "…" adds one')
 
 
 @app.command("pr")
@@ -113,9 +118,10 @@ def pull_request(
     state: Annotated[Pull, typer.Option(help="What has become of it; armed: it will be merged by itself.")] = Pull.OPEN,
 ) -> None:
     """Note a pull request for an issue, or what has become of it. Its merge closes the issue."""
-    key = parse_issue(issue)
+    key = _fleet(context).issue_key(issue)
     now = PullState.OPEN if state is Pull.ARMED else PullState(state.value)
-    with _open(context) as board:
+    instead = 'GitHub knows its pull requests: one that says "Fixes #142" closes that issue'
+    with _open_local(context, instead) as board:
         board.record_pull_request(key, PullRequest(url=url, state=now, auto_merge=state is Pull.ARMED))
     _tell(f"pull request {url} of issue {key} is noted as {state}")
 
@@ -123,16 +129,16 @@ def pull_request(
 @app.command("show")
 def show(context: typer.Context, issue: IssueArgument, as_json: JsonOption = False) -> None:  # noqa: FBT002
     """One issue with its comments."""
-    key = parse_issue(issue)
+    key = _fleet(context).issue_key(issue)
     with _open(context) as board:
         found = _found(board, key)
-        comments, pulls = board.comments(key), board.pull_requests(key)
+        comments, pulls = board.all_comments(key), board.pull_requests(key)
         stands = _standing(context, board, found)
     if as_json:
         remarks = [{"author": c.author, "at": iso(c.at), "body": c.body} for c in comments]
         told = [pull_as_dict(pull) for pull in pulls]
         about = _as_dict(found, stands)
-        document("board-show", board=str(board.path), issue=about, comments=remarks, pull_requests=told)
+        document("board-show", board=board.name, issue=about, comments=remarks, pull_requests=told)
     else:
         _print_issue(found, stands, pulls, comments)
 
@@ -147,7 +153,7 @@ def comment(
     author: Annotated[str | None, typer.Option(metavar="NAME", help="Instead of this account.")] = None,
 ) -> None:
     """Comment on an issue. A comment stays as it was written."""
-    key = parse_issue(issue)
+    key = _fleet(context).issue_key(issue)
     if text is not None and (body is not None or body_file is not None):
         raise UsageError("the text of the comment is given twice")
     text = text if text is not None else _body(body, body_file)
@@ -167,7 +173,7 @@ def label(
     remove: Annotated[list[str] | None, typer.Option("--remove", metavar="L", help="Repeatable.")] = None,
 ) -> None:
     """Put labels on an issue, take labels off it."""
-    key = parse_issue(issue)
+    key = _fleet(context).issue_key(issue)
     if not add and not remove:
         raise UsageError("there is no label to add or to remove", hint="give --add L or --remove L")
     with _open(context) as board:
@@ -178,7 +184,7 @@ def label(
 @app.command("close")
 def close(context: typer.Context, issue: IssueArgument) -> None:
     """Close an issue: no run of it starts any more."""
-    key = parse_issue(issue)
+    key = _fleet(context).issue_key(issue)
     with _open(context) as board:
         changed = board.close_issue(key)
     _tell(f"issue {key} {'is closed' if changed else 'was closed already'}")
@@ -187,21 +193,35 @@ def close(context: typer.Context, issue: IssueArgument) -> None:
 @app.command("reopen")
 def reopen(context: typer.Context, issue: IssueArgument) -> None:
     """Open a closed issue again."""
-    key = parse_issue(issue)
+    key = _fleet(context).issue_key(issue)
     with _open(context) as board:
         changed = board.reopen_issue(key)
     _tell(f"issue {key} {'is open again' if changed else 'was open already'}")
 
 
-def _open(context: typer.Context, *, create: bool = False) -> LocalBoard:
+def _fleet(context: typer.Context) -> Fleet:
+    """The configuration, read once for each command line."""
     invocation: Invocation = context.obj
-    return LocalBoard.open(invocation.fleet().board.path, create=create)
+    fleet: Fleet = context.meta.get("fleet") or context.meta.setdefault("fleet", invocation.fleet())
+    return fleet
 
 
-def _found(board: LocalBoard, key: IssueKey) -> Issue:
+def _open(context: typer.Context) -> Board:
+    return open_own(_fleet(context).board)
+
+
+def _open_local(context: typer.Context, instead: str, *, create: bool = False) -> LocalBoard:
+    """The board, where only a local one can do it. Raises UsageError, which says what does it on GitHub."""
+    config = _fleet(context).board
+    if config.github is not None:
+        raise UsageError(f"the board is {config.github.web}, and this is for a local board", hint=instead)
+    return LocalBoard.open(config.path, create=create)
+
+
+def _found(board: Board, key: IssueKey) -> Issue:
     issue = board.issue(key)
     if issue is None:
-        raise GtrunError(f"there is no issue {key} on the board {board.path}")
+        raise GtrunError(f"there is no issue {key} on the board {board.name}")
     return issue
 
 
@@ -238,8 +258,8 @@ def _said(issue: Issue, stands: Standing) -> str:
     return stands.value if stands in {Standing.AWAITING, Standing.SHIPPED} else _state(issue)
 
 
-def _standing(context: typer.Context, board: LocalBoard, issue: Issue) -> Standing:
-    terminal = context.obj.fleet().board
+def _standing(context: typer.Context, board: Board, issue: Issue) -> Standing:
+    terminal = _fleet(context).board
     comments, pulls = board.comments(issue.key), board.pull_requests(issue.key)
     return standing(issue, comments, pulls, terminal.terminal_labels, terminal.terminal_glyphs)
 

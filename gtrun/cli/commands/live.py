@@ -8,7 +8,6 @@ from gtrun.cli.live_table import show
 from gtrun.cli.output import say
 from gtrun.exits import Exit
 from gtrun.looking import live as find_live
-from gtrun.names import parse_issue
 
 app = command_parser()
 
@@ -20,8 +19,8 @@ def live(
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
     """Every live unit for one issue. Exits with 1 if there is none."""
-    key = parse_issue(issue)
     fleet = context.obj.fleet()
+    key = fleet.issue_key(issue)
     found, silent = find_live(fleet, context.obj.caller(), issue=key)
     show("live", found, silent, as_json=as_json)
     if not found:

@@ -13,7 +13,6 @@ from gtrun.errors import GtrunError
 from gtrun.looking import follow as read_on
 from gtrun.looking import printed, runs_of
 from gtrun.markers import outcome
-from gtrun.names import parse_issue
 
 app = command_parser()
 _MANY = 5000  # lines from which journald's rate limit is near
@@ -30,8 +29,8 @@ def logs(
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> None:
     """What one run wrote: the newest run of the issue, unless --run or --agent says which."""
-    key = parse_issue(issue)
     fleet = context.obj.fleet()
+    key = fleet.issue_key(issue)
     past, damaged, silent = runs_of(fleet, context.obj.caller(), key, agent=agent)
     for problem in [*(f"{one.agent.name} could not be asked: {one.problem}" for one in silent),
                     *(f"the run record {path} is damaged" for path in damaged)]:  # fmt: skip

@@ -11,7 +11,7 @@ from gtrun.cli.output import say
 from gtrun.exits import Exit
 from gtrun.guards import CLAIM, ORDER, Guard, Question
 from gtrun.guards.verdict import BoardView, FleetView
-from gtrun.names import IssueKey, parse_issue, unit_names
+from gtrun.names import IssueKey, unit_names
 from gtrun.quota import QuotaFile
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
@@ -29,20 +29,20 @@ _NO_ISSUE = IssueKey("0")  # no board has it: the quota guard does not ask for o
 @app.command("quota")
 def quota(context: typer.Context, agent: AgentArgument) -> int:
     """Exits with 9 if the quota of this agent is used up."""
-    return _preflight(context, ("quota", _GUARDS["quota"]), agent, _NO_ISSUE)
+    return _preflight(context, ("quota", _GUARDS["quota"]), agent, None)
 
 
 @app.command("duplicate")
 def duplicate(context: typer.Context, agent: AgentArgument, issue: IssueArgument) -> int:
     """Exits with 11 if this agent runs this issue already."""
-    return _preflight(context, ("duplicate", _GUARDS["duplicate"]), agent, parse_issue(issue))
+    return _preflight(context, ("duplicate", _GUARDS["duplicate"]), agent, issue)
 
 
 @app.command("claim")
 def claim(context: typer.Context, issue: IssueArgument) -> int:
     """Exits with 14 if any agent runs this issue."""
-    key = parse_issue(issue)
     fleet, caller = context.obj.fleet(), context.obj.caller()
+    key = fleet.issue_key(issue)
     if (code := elsewhere(context.obj, fleet)) is not None:
         return code
     answers = survey(agents_of(fleet, None), fleet, caller, at_agent.list_units, at_agent.Patterns(unit_names(key)))
@@ -63,11 +63,12 @@ def claim(context: typer.Context, issue: IssueArgument) -> int:
     return _answer(CLAIM, question)
 
 
-def _preflight(context: typer.Context, guard: Guard, target: str, issue: IssueKey) -> int:
+def _preflight(context: typer.Context, guard: Guard, target: str, issue: str | None) -> int:
     fleet, caller = context.obj.fleet(), context.obj.caller()
+    key = fleet.issue_key(issue) if issue is not None else _NO_ISSUE
     if (code := elsewhere(context.obj, fleet)) is not None:
         return code
-    request = Request(target, issue, caller, context.obj.environment, caller.name)
+    request = Request(target, key, caller, context.obj.environment, caller.name)
     with Worker.start() as worker, enlisted(fleet, caller, fleet.agent(target), worker) as team:
         return _answer(guard, Asked(fleet, request, team).question)
 

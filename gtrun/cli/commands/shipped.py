@@ -2,14 +2,13 @@
 
 import typer
 
-from gtrun.board.local import LocalBoard
+from gtrun.board.reference import open_own
 from gtrun.cli.commands import IssueArgument, JsonOption, command_parser
 from gtrun.cli.forwarding import elsewhere
 from gtrun.cli.output import document, say, tell
 from gtrun.cli.pulls import as_dict
 from gtrun.errors import GtrunError
 from gtrun.exits import Exit
-from gtrun.names import parse_issue
 from gtrun.pulls import Shipping, all_in_words, shipping
 
 app = command_parser()
@@ -22,13 +21,13 @@ def shipped(
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
     """Whether a merged pull request closes the issue: 0. Otherwise 1, and how far its pull requests have come."""
-    key = parse_issue(issue)
     fleet = context.obj.fleet()
+    key = fleet.issue_key(issue)
     if (code := elsewhere(context.obj, fleet)) is not None:
         return code
-    with LocalBoard.open(fleet.board.path) as board:
+    with open_own(fleet.board) as board:
         if board.issue(key) is None:
-            raise GtrunError(f"there is no issue {key} on the board {board.path}")
+            raise GtrunError(f"there is no issue {key} on the board {board.name}")
         pulls = board.pull_requests(key)
     best = shipping(pulls)
     is_shipped = best is Shipping.MERGED

@@ -17,7 +17,6 @@ from gtrun.looking import history as history_of
 from gtrun.markers import outcome, used
 from gtrun.measures import human_seconds
 from gtrun.model import Ending
-from gtrun.names import parse_issue
 from gtrun.state.ledger import Attempt
 from gtrun.text import plain
 
@@ -33,8 +32,8 @@ def show(
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
     """The history of an issue: attempts, guards that refused or failed open, runs and how they ended."""
-    key = parse_issue(issue)
     fleet = context.obj.fleet()
+    key = fleet.issue_key(issue)
     if (code := elsewhere(context.obj, fleet)) is not None:
         return code
     told = history_of(fleet, context.obj.caller(), key)

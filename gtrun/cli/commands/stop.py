@@ -12,7 +12,6 @@ from gtrun.exits import Exit
 from gtrun.looking import live
 from gtrun.looking import stop as stop_runs
 from gtrun.markers import outcome, used
-from gtrun.names import parse_issue
 
 app = command_parser()
 
@@ -28,9 +27,9 @@ def stop(
     """Stop the whole cgroup of a run and wait until it is closed out."""
     if everything == (issue is not None or agent is not None):
         raise UsageError("say what to stop: an issue, --agent A, both, or --all alone")
-    key = parse_issue(issue) if issue is not None else None
     caller = context.obj.caller()
     fleet = context.obj.fleet()
+    key = fleet.issue_key(issue) if issue is not None else None
     found, silent = live(fleet, caller, issue=key, agent=agent)
     stopped, failed = [], bool(silent)
     for agent_asked in silent:

@@ -7,8 +7,7 @@ import time
 import msgspec
 
 from gtrun.account import Account
-from gtrun.board import reference
-from gtrun.board.local import LocalBoard
+from gtrun.board import Board, reference
 from gtrun.errors import BoardUnavailable, GtrunError, NoManager, StateError
 from gtrun.model import BoardRef, Run
 from gtrun.names import RunId, Token, UnitName
@@ -159,7 +158,7 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
     before = _owed(session.account.state)
     unavailable: list[str] = []
 
-    def opened(ref: BoardRef) -> LocalBoard:
+    def opened(ref: BoardRef) -> Board:
         try:
             return open_board(ref)
         except BoardUnavailable as error:
@@ -222,6 +221,6 @@ def _has_unit(session: Session, run: Run) -> bool:
         return False
 
 
-def open_board(ref: BoardRef) -> LocalBoard:
+def open_board(ref: BoardRef) -> Board:
     """The board of a run, with a wait that a close-out can afford. Raises BoardUnavailable."""
     return reference.open_board(ref, wait=_BOARD_WAIT)

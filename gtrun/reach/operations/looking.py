@@ -195,15 +195,11 @@ def runs_by_token(session: Session, arguments: Tokens) -> Runs:
 
 
 class ToExamine(msgspec.Struct, frozen=True):
-    """The board's path, None if nobody has to ask it, and its identity if it has one.
+    """The board, None if nobody has to ask it; and a run that the agent could be given, if it has a command."""
 
-    And a run that the agent could be given, if it has a command.
-    """
-
-    board: str | None
+    board: BoardRef | None
     run: ResolvedRun | None
     prompt_path: str | None
-    identity: str = ""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -236,7 +232,7 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
         mend = "install gtrun under a plain path that every agent account can read, such as /opt/gtrun"
         found.append(Found(f"its units cannot execute {command[0]}", is_fine=False, mend=mend))
     if arguments.board is not None:
-        found.append(_board(BoardRef(arguments.board, arguments.identity)))
+        found.append(_board(arguments.board))
     if arguments.run is not None:
         found.append(_program(session, arguments.run, arguments.prompt_path))
     found += _groups(session.account, cgroup)
@@ -253,11 +249,13 @@ def examine(session: Session, arguments: ToExamine) -> list[Found]:
 def _board(ref: BoardRef) -> Found:
     """Whoever dispatches has this board."""
     try:
-        with open_board(ref, wait=_BOARD_WAIT):
-            writable = os.access(ref.path, os.W_OK)
+        with open_board(ref, wait=_BOARD_WAIT) as board:
+            board.issue(IssueKey("1"))
+            writable = ref.github is not None or os.access(ref.path, os.W_OK)
     except BoardUnavailable as error:
         what = f"{error.message}: what its runs have to say waits for `gtrun reconcile`"
         mend = f"on the board's box let the account reach and write {ref.path}; on another, reconcile by a timer"
+        mend = error.hint if ref.github is not None else mend
         return Found(what, is_fine=False, mend=mend)
     mend = "" if writable else f"put the account into the group of {ref.path}, then restart its manager"
     return Found(f"it can {'write' if writable else 'only read'} the board", writable, mend)
