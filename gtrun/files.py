@@ -31,6 +31,15 @@ def ensure_private_folder(path: Path) -> None:
         )
 
 
+def lock_at_once(descriptor: int) -> bool:
+    """Take the lock of an open file (flock(2)) without waiting; False if somebody else has it. Raises OSError."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def sync_folder(path: Path) -> None:
     """What was created, renamed or removed in the folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,7 +1,6 @@
 """One clone: whose it is, what it is on, what it follows, and what keeps it from being touched."""
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from gtrun.clones.status import Status, Untouchable, hidden, parse_config, parse_status
 from gtrun.errors import LaunchFailed
+from gtrun.files import lock_at_once
 from gtrun.git import Git, GitFailed, over_ssh
 from gtrun.text import plain
 
@@ -106,10 +106,9 @@ class Clone:
         except OSError as error:
             raise Untouchable(f"it cannot be locked: {error.strerror}") from None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not lock_at_once(descriptor):
+                raise Untouchable("another run is preparing it")
             yield
-        except BlockingIOError:
-            raise Untouchable("another run is preparing it") from None
         finally:
             os.close(descriptor)
 

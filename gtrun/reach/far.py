@@ -30,7 +30,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from gtrun.errors import GtrunError, ManagerSilent, NoManager
-from gtrun.files import ensure_private_folder
+from gtrun.files import ensure_private_folder, lock_at_once
 from gtrun.process import Spawned
 from gtrun.reach import frames
 from gtrun.reach.frames import Failure, Reply
@@ -191,8 +191,7 @@ def _slot(folder: Path, host: str) -> int:
             os.close(descriptor)
         path = folder / f"{host}.{(first + number) % AT_ONCE}"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock_at_once(descriptor):
             return descriptor
     fcntl.flock(descriptor, fcntl.LOCK_EX)  # our parent ends us at its deadline
     return descriptor
@@ -358,6 +357,7 @@ _HINTS = (
     ("failed to execute sudo", 'install sudo, or reach the account by ssh: reach = "ssh"'),
     ("failed to execute ssh", "install the OpenSSH client"),
     ("No such command", "the gtrun there is too old: install the same version as here"),
+    ("there is no command", "the gtrun there is too old: install the same version as here"),
     ("Unknown command", "the gtrun there is too old: install the same version as here"),
 )
 

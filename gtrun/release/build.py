@@ -5,7 +5,6 @@ last. Whoever builds holds the installation's lock; a folder without a manifest 
 """
 
 import contextlib
-import fcntl
 import os
 import py_compile
 import shutil
@@ -18,7 +17,7 @@ from importlib.util import cache_from_source
 from pathlib import Path
 
 from gtrun.errors import GtrunError
-from gtrun.files import describe, publish, sync_folder
+from gtrun.files import describe, lock_at_once, publish, sync_folder
 from gtrun.names import is_plain_argument
 from gtrun.process import finish
 from gtrun.release import installation
@@ -63,10 +62,9 @@ def locked(root: Path) -> Iterator[None]:
     """Be the only one who changes this installation. Raises Busy, OSError."""
     descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not lock_at_once(descriptor):
+            raise Busy("another update is under way")
         yield
-    except BlockingIOError:
-        raise Busy("another update is under way") from None
     finally:
         os.close(descriptor)
 

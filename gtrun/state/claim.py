@@ -19,7 +19,7 @@ from typing import NoReturn
 import msgspec
 
 from gtrun.errors import StateError
-from gtrun.files import describe, ensure_private_folder
+from gtrun.files import describe, ensure_private_folder, lock_at_once
 
 
 class Claim(msgspec.Struct):
@@ -103,7 +103,7 @@ def _lock(descriptor: int, wait: float) -> bool:
     flock(2) has no deadline, so the wait is a child's: the lock belongs to the open file, which both share, and it
     stays with the parent when the child has got it and is gone. A deadline or ^C ends the child. Raises OSError.
     """
-    if _lock_at_once(descriptor):
+    if lock_at_once(descriptor):
         return True
     if wait <= 0:
         return False
@@ -120,7 +120,7 @@ def _lock(descriptor: int, wait: float) -> bool:
             os.waitpid(child, 0)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return _lock_at_once(descriptor)  # whatever the child ended of: what it got is ours already
+    return lock_at_once(descriptor)  # whatever the child ended of: what it got is ours already
 
 
 def _await_end(child: int, deadline: float) -> None:
@@ -132,14 +132,6 @@ def _await_end(child: int, deadline: float) -> None:
             return
         if came.si_signo == signal.SIGINT:
             raise KeyboardInterrupt
-
-
-def _lock_at_once(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _wait_for_lock(descriptor: int, wait: float) -> NoReturn:

@@ -458,7 +458,7 @@ MUTANTS = [
         [
             Edit(
                 "state/claim.py",
-                "    if _lock_at_once(descriptor):\n        return True",
+                "    if lock_at_once(descriptor):\n        return True",
                 "    if True:\n        return True",
             )
         ],
