@@ -10,6 +10,7 @@ import typer
 from typer._click.exceptions import ClickException, NoArgsIsHelpError
 from typer.core import TyperGroup
 
+from gtrun import __version__
 from gtrun.cli.invocation import Invocation
 from gtrun.errors import GtrunError, UsageError
 from gtrun.exits import Exit
@@ -38,7 +39,7 @@ COMMANDS = {
 }
 
 _BEFORE = "--config and --debug come before the command: gtrun --config FILE ps"
-_BETTER_HINTS = {"--config": _BEFORE, "--debug": _BEFORE, "--version": "versions are told by: gtrun info"}
+_BETTER_HINTS = {"--config": _BEFORE, "--debug": _BEFORE}
 _TYPED = "gtrun.typed"
 """Where the parser's context keeps the command and its arguments as they were typed."""
 
@@ -61,6 +62,12 @@ class _Lazy(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         ctx.meta[_TYPED] = list(args)
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches  # noqa: PLC0415 - 4 ms that only a mistake pays
+
+            close = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {close[0]}?" if close else "gtrun --help lists them"
+            raise UsageError(f"there is no command {args[0][:80]!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
@@ -80,11 +87,23 @@ app = typer.Typer(
 )
 
 
+def _tell_version(asked: bool) -> None:  # noqa: FBT001 - the parser's own way to call it
+    if asked:
+        print(f"gtrun {__version__}")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Say which version it is.")
+]
+
+
 @app.callback()
 def _options(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option(help="Use this fleet.toml.", metavar="FILE")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a bug.")] = False,  # noqa: FBT002
+    version: VersionOption = False,  # noqa: ARG001, FBT002
 ) -> None:
     """Start one run of one issue by one coding agent, exactly once, as a systemd unit."""
     typed = [*(["--debug"] if debug else []), *context.meta[_TYPED]]

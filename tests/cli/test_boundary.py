@@ -99,7 +99,6 @@ def test_closed_standard_streams_do_no_harm(closed, home):
     ("arguments", "line"),
     [
         (["dispatch", "me", "-1"], "gtrun: No such option: -1"),
-        (["frob"], "gtrun: No such command 'frob'"),
         (["show"], "gtrun: Missing argument 'ISSUE'"),
         (["logs", "1", "-n", "x"], "gtrun: Invalid value for '--lines' / '-n': 'x' is not a valid int range"),
         (["--bogus\x1b[31m"], "gtrun: No such option: --bogus\\x1b[31m"),
@@ -118,7 +117,8 @@ def test_what_cannot_be_typed_so_is_one_line_and_a_hint(arguments, line, capsys)
     [
         (["ps", "--config", "f"], "--config and --debug come before the command: gtrun --config FILE ps"),
         (["dispatch", "me", "1", "--debug"], "--config and --debug come before the command: gtrun --config FILE ps"),
-        (["--version"], "versions are told by: gtrun info"),
+        (["frobnicate"], "gtrun --help lists them"),
+        (["dispach", "me", "1"], "did you mean dispatch?"),
     ],
 )
 def test_what_other_tools_take_says_where_it_is_here(arguments, hint, capsys):
