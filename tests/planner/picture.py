@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-WIDTH, LEFT, RIGHT = 900, 60, 130
+WIDTH, LEFT, RIGHT = 940, 60, 170
 TOP, HIGH, LOW, GAP = 40, 260, 130, 50
 COLOURS = {
     "working": "#3b7a57",
@@ -76,7 +76,7 @@ def draw(moments: Sequence[Moment], about: str) -> str:
     for low, high, name in ((TOP + HIGH, agents, "agents"), (bottom, most, "issues")):
         tall = HIGH if low == TOP + HIGH else LOW
         parts.append(f'<path d="M{LEFT},{low - tall} V{low} H{WIDTH - RIGHT}" fill="none" stroke="#444"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{low - tall + 10}" text-anchor="end">{high}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{low - tall + 10}" text-anchor="end">{high:,}</text>')
         parts.append(f'<text x="{LEFT - 8}" y="{low}" text-anchor="end">0</text>')
         parts.append(f'<text x="{LEFT - 8}" y="{low - tall / 2}" text-anchor="end">{name}</text>')
     for hour in range(0, int(hours) + 1, 3):
