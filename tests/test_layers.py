@@ -42,6 +42,7 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "sh": ("process",),
     "subprocess": ("process",),
     "typer": ("cli.app", "cli.commands"),  # 32 ms: `run`, `closeout` and a plain dispatch do without
+    "httpx": ("board.github.client",),  # 50 ms: only a GitHub board pays
     "rich": ("cli.output",),
     "os.fork": ("reach.worker", "state.claim"),
     "os.execve": ("runner.become", "runner.update"),

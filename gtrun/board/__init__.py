@@ -83,6 +83,10 @@ def disposal(
     Labels are compared without case, as GitHub tells them apart. The glyph has to be the first thing that a
     reader sees: white space before it is not drawn.
     """
+    if issue.is_pull:
+        return "a pull request"
+    if issue.moved_to:
+        return f"transferred to {issue.moved_to}"
     if not issue.is_open:
         return "closed"
     terminal = {label.casefold() for label in terminal_labels}

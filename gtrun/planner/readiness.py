@@ -109,10 +109,13 @@ def _by_label(issue: Issue, label: str | None, shown: str | None) -> Readiness |
 
 
 def _blockers(works: Iterable[Work]) -> dict[IssueKey, list[IssueKey]]:
-    """What still blocks each issue: open, neither shipped nor ended by a terminal mark."""
+    """What still blocks each issue: open, neither shipped nor ended by a terminal mark.
+
+    An issue of another repository, which is not among the works, is named by the board only while it is open.
+    """
     open_ones = {one.issue.key for one in works if one.standing not in {Standing.NOT_WORK, Standing.SHIPPED}}
     return {
-        work.issue.key: [key for key in dict.fromkeys(work.issue.blocked_by) if key in open_ones]
+        work.issue.key: [key for key in dict.fromkeys(work.issue.blocked_by) if key in open_ones or "#" in key]
         for work in works
         if work.issue.blocked_by
     }

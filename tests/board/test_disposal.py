@@ -13,8 +13,8 @@ LABELS = ("done", "wontfix")
 GLYPHS = ("✅", "⛔")
 
 
-def issue(*labels: str, is_open: bool = True) -> Issue:
-    return Issue(key=IssueKey("1"), title="t", labels=labels, is_open=is_open)
+def issue(*labels: str, is_open: bool = True, is_pull: bool = False, moved_to: str = "") -> Issue:
+    return Issue(key=IssueKey("1"), title="t", labels=labels, is_open=is_open, is_pull=is_pull, moved_to=moved_to)
 
 
 def comments(*bodies: str) -> list[Comment]:
@@ -27,6 +27,9 @@ def comments(*bodies: str) -> list[Comment]:
         (issue(), (), None),
         (issue(is_open=False), (), "closed"),
         (issue("done", is_open=False), ("✅",), "closed"),
+        (issue(is_pull=True), (), "a pull request"),
+        (issue("done", is_open=False, is_pull=True), (), "a pull request"),
+        (issue(moved_to="o/r#7"), (), "transferred to o/r#7"),
         (issue("go", "done"), (), "label 'done'"),
         (issue("Done"), (), "label 'Done'"),
         (issue("WONTFIX"), (), "label 'WONTFIX'"),

@@ -71,6 +71,10 @@ def test_what_is_blocked_waits_until_its_blocker_is_done(standing, blocks):
     assert (one.held, one.why) == ((Held.BLOCKED, "is blocked by 1, not done yet") if blocks else (None, ""))
 
 
+def test_an_issue_of_another_repository_blocks_as_long_as_the_board_names_it():
+    assert told(backlog(work(2, blocked_by=[1, "o/r#3"])))["2"].why == "is blocked by o/r#3, not done yet"
+
+
 def test_many_blockers_are_told_in_short():
     works = [work(number) for number in range(1, 8)]
     assert told(backlog(*works, work(8, blocked_by=range(1, 8))))["8"].why == (

@@ -1,0 +1,118 @@
+"""A GitHub for the tests, with a proxy before it: two servers that nobody here wrote, started once."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gtrun.board.github.board import GitHubBoard
+from gtrun.board.github.token import Token
+from gtrun.model import GitHubPlace
+from harness.between import Between
+from harness.github import USERS, emulate, prism
+
+
+@pytest.fixture(scope="session")
+def state() -> Iterator[str]:
+    with emulate() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def contract() -> Iterator[str]:
+    with prism() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def shared(state: str) -> Iterator[Between]:
+    with Between(state) as between:
+        yield between
+
+
+@pytest.fixture
+def between(shared: Between) -> Iterator[Between]:
+    """The way to GitHub. Whatever a test asked, GitHub's own description has it."""
+    shared.clear()
+    shared.breaches.clear()
+    yield shared
+    assert shared.breaches == []
+
+
+class Repo:
+    """A repository of admin's, and what people do in it by themselves: past the proxy, without our client."""
+
+    def __init__(self, state: str, name: str, cache: Path) -> None:
+        self._state = state
+        self.name = f"admin/{name}"
+        self.cache = cache
+        self.do("POST", "/user/repos", {"name": name, "auto_init": True})
+
+    def do(self, method: str, path: str, content: object = None, *, user: str = "admin") -> Any:
+        request = urllib.request.Request(  # noqa: S310 - this very machine
+            self._state + path,
+            method=method,
+            data=None if content is None else json.dumps(content).encode(),
+            headers={"Authorization": f"Bearer {USERS[user]}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - as above
+            data = answer.read()
+        return json.loads(data) if data else None
+
+    def issue(self, title: str = "an issue", *, user: str = "admin", **fields: object) -> int:
+        return self.do("POST", f"/repos/{self.name}/issues", {"title": title, **fields}, user=user)["number"]
+
+    def edit(self, number: int, **fields: object) -> None:
+        self.do("PATCH", f"/repos/{self.name}/issues/{number}", fields)
+
+    def comment(self, number: int, body: str, *, user: str = "admin") -> int:
+        return self.do("POST", f"/repos/{self.name}/issues/{number}/comments", {"body": body}, user=user)["id"]
+
+    def bodies(self, number: int) -> list[str]:
+        found = self.do("GET", f"/repos/{self.name}/issues/{number}/comments?per_page=100")
+        return [comment["body"] for comment in found]
+
+    def pull(self, body: str, *, base: str = "main", **fields: object) -> int:
+        branch = f"b{self.issue('takes a number for the name of a branch')}"
+        content = {"title": "a change", "head": branch, "base": base, "body": body, **fields}
+        return self.do("POST", f"/repos/{self.name}/pulls", content)["number"]
+
+    def merge(self, number: int) -> None:
+        self.do("PUT", f"/repos/{self.name}/pulls/{number}/merge", {})
+
+    def collaborator(self, user: str) -> None:
+        self.do("PUT", f"/repos/{self.name}/collaborators/{user}", {"permission": "push"})
+
+
+@pytest.fixture
+def repo(state: str, request: pytest.FixtureRequest, tmp_path: Path) -> Repo:
+    """A repository of this test's alone."""
+    name = "".join(char if char.isalnum() else "-" for char in request.node.name)[:80]
+    return Repo(state, name, tmp_path / "cache")
+
+
+class Opener:
+    """Opens the repository as a board, through the proxy; what it opens is closed with the test."""
+
+    def __init__(self, between: Between, repo: Repo) -> None:
+        self._between = between
+        self._repo = repo
+        self.opened: list[GitHubBoard] = []
+
+    def __call__(self, *, user: str = "admin", wait: float = 20.0, cache: bool = False, **place: Any) -> GitHubBoard:
+        where = GitHubPlace(**({"api": self._between.url, "repo": self._repo.name} | place))
+        token = Token(USERS[user], "the test")
+        board = GitHubBoard.open(where, token, wait=wait, cache=self._repo.cache if cache else None)
+        self.opened.append(board)
+        return board
+
+
+@pytest.fixture
+def open_board(between: Between, repo: Repo) -> Iterator[Opener]:
+    opener = Opener(between, repo)
+    yield opener
+    for board in opener.opened:
+        board.close()
