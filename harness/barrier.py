@@ -31,7 +31,8 @@ class Barrier:
     def edit(self) -> Edit:
         """The edit that puts it in."""
         indent = self.line[: len(self.line) - len(self.line.lstrip())]
-        return Edit(self.file, self.line, f"{indent}{_CODE.format(name=self.name)}\n{self.line}")
+        # from the line's very beginning: within one that is indented further this would be another program
+        return Edit(self.file, f"\n{self.line}", f"\n{indent}{_CODE.format(name=self.name)}\n{self.line}")
 
     def close(self, scene: Scene) -> None:
         """From now on the scene's account is held here."""

@@ -34,7 +34,7 @@ COMMANDS = {
     "board": "The local board: its issues, comments, labels, pull requests.",
     "init": "Write a commented fleet.toml.",
     "doctor": "Check this box and say how to mend each fault.",
-    "units": "Reconcile at boot; have systemd look at the units of runs.",
+    "units": "Reconcile at boot, sweep by the clock; have systemd look at the units of runs.",
     "info": "Versions of gtrun, systemd and Python, and what is new.",
 }
 

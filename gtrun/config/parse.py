@@ -110,6 +110,7 @@ FLEET = Keys(
                 "attempts": values.count,
                 "attempts_decay": values.duration,
                 "batch": values.count,
+                "every": values.duration,
             }
         ),
         "run": _RUN,

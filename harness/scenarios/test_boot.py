@@ -29,7 +29,7 @@ def reason(scene: Scene, issue: str) -> str:
 
 def the_issue_says_it_after_a_power_failure(box: Box) -> None:
     scene = Scene(box)
-    installed = scene.gtrun("units", "install").out.splitlines()
+    installed = scene.gtrun("units", "install", "reconcile").out.splitlines()
     issue = start(scene)
     silent = start(scene, "touch ~/ready-$GTRUN_ISSUE; exec sleep 600")
     box.run("journalctl", "--sync")
@@ -60,22 +60,23 @@ def units_are_put_in_and_taken_out(box: Box) -> None:
     alice, bob = Scene(box), Scene(box, "bob")
     folder = f"{alice.home}/.config/systemd/user"
     ours = f"{folder}/{UNIT}"
-    again = alice.gtrun("units", "install").out
+    again = alice.gtrun("units", "install", "reconcile").out
     assert again == f"{ours} is as it should be\n{UNIT}: enabled already\n", again
     line = next(line for line in box.path(ours).read_text().splitlines() if line.startswith("ExecStart="))
     assert line == "ExecStart=/opt/gtrun/bin/python -I -m gtrun reconcile", line
     checked = alice.sh(f"systemd-analyze --user verify {UNIT}")
     assert (checked.out, checked.err) == ("", "")
     box.write(ours, box.path(ours).read_text().replace("gtrun reconcile", "old reconcile"), owner="alice")
-    assert alice.gtrun("units", "install", "--dry-run").out == f"would write {ours}\nwould enable {UNIT}\n"
+    rehearsed = alice.gtrun("units", "install", "--dry-run", "reconcile").out
+    assert rehearsed == f"would write {ours}\nwould enable {UNIT}\n"
     assert "old reconcile" in box.path(ours).read_text()
-    assert alice.gtrun("units", "install").out.startswith(f"wrote {ours}\n")
+    assert alice.gtrun("units", "install", "reconcile").out.startswith(f"wrote {ours}\n")
     removed = alice.gtrun("units", "uninstall").out
     assert removed == f"disabled, without the link {folder}/default.target.wants/{UNIT}\nremoved {ours}\n", removed
     assert alice.gtrun("units", "uninstall").out == ""
     assert alice.sh("systemctl --user list-unit-files --no-legend 'gtrun*'", check=1).out == ""
     box.write(ours, "[Service]\nType=oneshot\nExecStart=true\n[Install]\nWantedBy=default.target\n", owner="alice")
-    assert f"{ours} is not gtrun's: left alone" in alice.gtrun("units", "install").out
+    assert f"{ours} is not gtrun's: left alone" in alice.gtrun("units", "install", "reconcile").out
     alice.gtrun("units", "uninstall")
     assert "ExecStart=true" in box.path(ours).read_text()
     box.write(f"/etc/systemd/user/{UNIT}", box.path(ours).read_text())
@@ -83,8 +84,11 @@ def units_are_put_in_and_taken_out(box: Box) -> None:
     box.run("rm", "-f", "/var/lib/systemd/linger/bob")
     box.run("systemctl", "start", "user@1001.service")
     said = bob.gtrun("units", "install").out
-    assert said.startswith(f"{UNIT} is there already, from /etc/systemd/user/{UNIT}\nenabled, by the link "), said
-    assert "bob does not linger, so nothing of this happens at boot" in said
+    assert said.startswith(f"{UNIT} is there already, from /etc/systemd/user/{UNIT}\n"), said
+    assert f"\nenabled, by the link /home/bob/.config/systemd/user/default.target.wants/{UNIT}\n" in said
+    assert "\nenabled, by the link /home/bob/.config/systemd/user/timers.target.wants/gtrun-sweep.timer\n" in said
+    assert "\nstarted gtrun-sweep.timer\nbob does not linger, so nothing of this happens at boot" in said
+    bob.gtrun("units", "uninstall")
     assert not box.path(f"{bob.home}/.config/systemd/user/{UNIT}").exists()
 
 
@@ -200,7 +204,7 @@ def issue_is_gone(box: Box) -> None:
 MUTANTS = [
     Mutant(
         "the boot unit is not enabled",
-        [Edit("unit_files.py", "yield from worker.call(at_agent.enable, at_agent.UnitFiles(names))", "yield ''")],
+        [Edit("unit_files.py", "yield from worker.call(at_agent.enable, at_agent.UnitFiles(enabled))", "yield ''")],
         the_issue_says_it_after_a_power_failure,
         r"results are \[\[None\], \[None\]\]",
     ),

@@ -23,7 +23,7 @@ BEFORE_LOCK = Barrier(
     "dispatch.py",
     "        with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim) as lock:",
 )
-AFTER_AN_ITEM = Barrier("after-an-item", "pick.py", "            heard(one)")
+AFTER_AN_ITEM = Barrier("after-an-item", "pick.py", "                heard(one)")
 AT_ONCE = '[schedule]\nsettle = "0s"\n'
 
 

@@ -69,7 +69,7 @@ class TestTemplate:
         assert fleet.agent("me").run.command == ("claude", "-p")
 
     def test_there_are_blocks_to_uncomment(self):
-        assert len(blocks()) == 62
+        assert len(blocks()) == 63
         assert sum(len(block) > 1 for block in blocks()) == 3
 
     @pytest.mark.parametrize("numbers", blocks(), ids=lambda numbers: TEXT.split("\n")[numbers[0]])
@@ -97,7 +97,7 @@ class TestTemplate:
         assert (run.stop_timeout, run.keep, run.path) == (default.stop_timeout, default.keep, default.path)
         labels = read(uncomment([n for n in settings(TEXT) if TEXT.split("\n")[n].startswith("#terminal")]))
         assert labels.board == read("").board
-        names = ("#settle", "#backoff", "#attempts")
+        names = ("#settle", "#backoff", "#attempts", "#every")
         schedule = read(uncomment([n for n in settings(TEXT) if TEXT.split("\n")[n].startswith(names)])).schedule
         assert schedule == read("").schedule
 

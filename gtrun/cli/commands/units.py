@@ -1,43 +1,68 @@
 """`gtrun units`."""
 
 import sys
+from collections.abc import Collection
 from typing import Annotated
 
 import typer
 
 from gtrun.cli.commands import JsonOption, command_parser
-from gtrun.cli.output import document, tell
+from gtrun.cli.forwarding import belongs_elsewhere
+from gtrun.cli.output import document, say, tell
+from gtrun.errors import UsageError
 from gtrun.exits import Exit
 from gtrun.reach.operations import VerifiedUnit
 from gtrun.text import plain
+from gtrun.unit_files import UNITS, terms_of
 from gtrun.unit_files import install as install_units
 from gtrun.unit_files import uninstall as uninstall_units
 from gtrun.verified import Verified
 from gtrun.verified import verify as verify_units
 
 app = command_parser()
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[reconcile] [sweep]", show_default=False, help="Which; without, both.")
+]
 
 
 @app.callback()
 def _units() -> None:
-    """The units of gtrun: those of runs, and the one that reconciles at boot."""
+    """The units of gtrun: those of runs, the one that reconciles at boot, and the timer of the sweep."""
 
 
 @app.command()
 def install(
     context: typer.Context,
+    names: Names = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,  # noqa: FBT002
 ) -> None:
-    """Have runs that a crash left open closed out at boot. What is there already is left as it is."""
-    for line in install_units(context.obj.caller(), rehearse=dry_run):
+    """Reconcile at boot, and hand out work from now on.
+
+    This account's user manager then runs a sweep as often as `[schedule] every` of fleet.toml says, which is written
+    into the timer. What is there already is left as it is. Needs no login if the account lingers, which is checked.
+    """
+    invocation = context.obj
+    fleet, account, wanted = invocation.fleet(), invocation.caller(), _known(names)
+    if "sweep" in wanted and belongs_elsewhere(invocation, fleet):
+        say(f"the sweep is left out: work is handed out by {fleet.claim.host}, so install it there")
+        wanted = [name for name in wanted if name != "sweep"]
+    terms = terms_of(fleet, account, invocation.environment, invocation.config)
+    for line in install_units(account, terms, wanted, rehearse=dry_run):
         tell(line)
 
 
 @app.command()
-def uninstall(context: typer.Context) -> None:
-    """Take out what `install` has put in."""
-    for line in uninstall_units(context.obj.caller()):
+def uninstall(context: typer.Context, names: Names = None) -> None:
+    """Take out what `install` has put in. What it has started goes on."""
+    for line in uninstall_units(context.obj.caller(), _known(names)):
         tell(line)
+
+
+def _known(names: Collection[str] | None) -> Collection[str]:
+    for name in names or ():
+        if name not in UNITS:
+            raise UsageError(f"there is no unit {name[:80]!r} to install; there are {' and '.join(UNITS)}")
+    return names or UNITS
 
 
 @app.command()
@@ -45,13 +70,16 @@ def verify(
     context: typer.Context,
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> int:
-    """Have systemd look at the unit of each agent's runs. Names its drop-ins; exits with 1 if one is to mend."""
+    """Have systemd look at the units of runs, and at gtrun's own.
+
+    Names the drop-ins over a run; exits with 1 if something is to mend.
+    """
     found = list(verify_units(context.obj.fleet(), context.obj.caller()))
     if as_json:
         document(
             "units-verify",
             units=[_fields(one, unit) for one in found for unit in one.units],
-            unreachable=[{"agent": one.agent.name, "problem": one.problem} for one in found if one.problem],
+            unreachable=[{**_whose(one), "problem": one.problem} for one in found if one.problem],
         )
     else:
         for one in found:
@@ -67,22 +95,27 @@ def _is_fine(unit: VerifiedUnit) -> bool:
 
 
 def _print(one: Verified) -> None:
+    whose = plain(one.agent.name if one.agent else one.account)
     if one.problem:
-        print(f"BAD  {one.agent.name}: {plain(one.problem)}")
+        print(f"BAD  {whose}: {plain(one.problem)}")
         if one.hint:
             print(f"       {plain(one.hint)}")
     for unit in one.units:
         exposure = "" if unit.exposure is None else f", exposure {unit.exposure} of 10"
-        print(f"{'ok  ' if _is_fine(unit) else 'BAD '} {one.agent.name}: {plain(unit.name)}{exposure}")
+        print(f"{'ok  ' if _is_fine(unit) else 'BAD '} {whose}: {plain(unit.name)}{exposure}")
         for problem in unit.problems:
             print(f"       {plain(problem)}")
         for path in unit.drop_ins:
             print(f"       a drop-in changes it: {plain(path)}")
 
 
+def _whose(one: Verified) -> dict[str, object]:
+    return {"agent": one.agent.name if one.agent else None, "account": one.account}
+
+
 def _fields(one: Verified, unit: VerifiedUnit) -> dict[str, object]:
     return {
-        "agent": one.agent.name,
+        **_whose(one),
         "unit": unit.name,
         "file": unit.file or None,
         "text": unit.text,
