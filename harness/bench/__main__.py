@@ -1,4 +1,4 @@
-"""`python -m harness.bench [--fleet | --update] [--rounds N] [--json FILE]`: measure in one box, print what came out.
+"""`python -m harness.bench [--fleet | --sweep | --update] [--rounds N] [--json FILE]`: measure in one box, print it.
 
 Exit 0 when it measured, whatever came out; 1 when it could not; 78 without root.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import trees
-from harness.bench import fleet, updating
+from harness.bench import fleet, sweeping, updating
 from harness.bench.table import Goal, Spread, lines
 from harness.box import CHECKOUT, Box, BoxError, NeedsRoot
 from harness.scene import Scene
@@ -66,12 +66,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=30, help="rounds that count, after 3 that do not (30)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     parser.add_argument("--fleet", action="store_true", help="what the claim over several accounts costs, instead")
+    parser.add_argument("--sweep", action="store_true", help="what a pass of the scheduler costs, instead")
     parser.add_argument("--update", action="store_true", help="what a run's own update costs, instead")
     chosen = parser.parse_args(arguments)
     try:
         if chosen.update:
             report = updating.measure(chosen.rounds, _agent(), _machine)
             return _tell(report, updating.lines(report), chosen.json)
+        if chosen.sweep:
+            report = sweeping.measure(chosen.rounds, _machine)
+            return _tell(report, sweeping.lines(report), chosen.json)
         if chosen.fleet:
             report = fleet.measure(chosen.rounds, FLOOR, _machine)
             return _tell(report, fleet.lines(report), chosen.json)
