@@ -30,6 +30,12 @@ from harness.github import breaches
 Edit = Callable[[str, Any], Any]
 """Makes of a path and the value of its answer another value."""
 
+Answer = tuple[int, dict[str, str], bytes]
+"""A status, headers with small letters, and a body."""
+
+Instead = Callable[[str, str], Answer | None]
+"""Answers a method and a path (with its query) instead of the server; None leaves it to the server."""
+
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host"})
 
 
@@ -37,8 +43,8 @@ _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-leng
 class Fault:
     """What happens to the questions whose method and path (with its query) match.
 
-    With `status` the server is not asked. Otherwise it is: then its answer is `lost` (the connection is closed without
-    one), `cut` in the middle, or `delay`ed for so many seconds.
+    With `status` the server is not asked, unless `also_done`. Otherwise it is: then its answer is `lost` (the
+    connection is closed without one), `cut` in the middle, or `delay`ed for so many seconds.
     """
 
     method: str
@@ -46,6 +52,7 @@ class Fault:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b"{}"
+    also_done: bool = False
     lost: bool = False
     cut: bool = False
     delay: float = 0.0
@@ -71,6 +78,7 @@ class Between:
         self.asked: list[Asked] = []
         self.breaches: list[str] = []
         self.edits: list[Edit] = []
+        self.answers: list[Instead] = []
         self._faults: list[tuple[Fault, int]] = []
         self._lock = threading.Lock()
         self._woken = threading.Event()
@@ -103,10 +111,11 @@ class Between:
             self._faults.append((fault, times))
 
     def clear(self) -> None:
-        """Forget what was asked, faults and edits."""
+        """Forget what was asked, faults, edits and answers."""
         with self._lock:
             self.asked.clear()
             self.edits.clear()
+            self.answers.clear()
             self._faults.clear()
 
     def statuses(self) -> list[int]:
@@ -121,6 +130,10 @@ class Between:
                     self._faults[place : place + 1] = [(fault, times - 1)] if times > 1 else []
                     return fault
         return None
+
+    def instead(self, method: str, path: str) -> Answer | None:
+        """What is answered instead of the server."""
+        return next(filter(None, (answer(method, path) for answer in self.answers)), None)
 
     def note(self, asked: Asked) -> None:
         """Write down a question, and what of it GitHub does not know."""
@@ -159,10 +172,14 @@ class _Handler(BaseHTTPRequestHandler):
         between = self.server.between
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = between.fault_for(self.command, self.path)
+        if fault is not None and fault.also_done:
+            self._forward(content)
         if fault is not None and fault.status:
             status, headers, body = fault.status, dict(fault.headers), fault.body
         else:
-            status, headers, body = self._forward(content)
+            status, headers, body = self._with_etag(
+                *(between.instead(self.command, self.path) or self._forward(content))
+            )
         if fault is not None and fault.delay:
             between.sit(fault.delay)
         where = urlsplit(self.path)
@@ -179,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
-    def _forward(self, content: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _forward(self, content: bytes) -> Answer:
         between = self.server.between
         connection = http.client.HTTPConnection(between.upstream.netloc, timeout=30.0)
         try:
@@ -201,6 +218,9 @@ class _Handler(BaseHTTPRequestHandler):
             for edit in between.edits:
                 value = edit(urlsplit(self.path).path, value)
             body = json.dumps(value).encode()
+        return status, headers, body
+
+    def _with_etag(self, status: int, headers: dict[str, str], body: bytes) -> Answer:
         if self.command == "GET" and status == 200:
             headers["etag"] = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
             if self.headers.get("If-None-Match") == headers["etag"]:

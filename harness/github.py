@@ -32,6 +32,9 @@ PACKAGES = ("emulate@0.7.0", "@octokit/openapi@23.0.2", "@stoplight/prism-cli@5.
 USERS = {"admin": "test_token_admin", "helper": "test_token_helper", "stranger": "test_token_stranger"}
 """Accounts and their tokens; each owns what it makes."""
 
+HANDS = 40
+"""Further tokens of each (`hand`): emulate has GitHub's limit of 5,000 questions an hour for each token."""
+
 INSTALL_SECONDS = 600.0
 START_SECONDS = 60.0
 DOCUMENT = "node_modules/@octokit/openapi/generated/api.github.com.json"
@@ -104,6 +107,11 @@ def _part(file: Path) -> dict[str, Any]:
     return {"openapi": whole["openapi"], "info": whole["info"], "paths": paths, "components": components}
 
 
+def hand(login: str, number: int) -> str:
+    """One more token of an account, for what a test does there itself."""
+    return f"test_hand_{login}_{number % HANDS}"
+
+
 @functools.cache
 def description() -> dict[str, Any]:
     """GitHub's description of what gtrun asks."""
@@ -154,8 +162,10 @@ def _resolved(node: Mapping[str, Any]) -> Mapping[str, Any]:
 def emulate() -> Iterator[str]:
     """The address of an empty GitHub in which USERS have their tokens."""
     home, port = packages(), _free_port()
+    tokens = {token: login for login, token in USERS.items()}
+    tokens |= {hand(login, number): login for login in USERS for number in range(HANDS)}
     seed = {
-        "tokens": {token: {"login": login, "scopes": ["repo", "user"]} for login, token in USERS.items()},
+        "tokens": {token: {"login": login, "scopes": ["repo", "user"]} for token, login in tokens.items()},
         "github": {"users": [{"login": login, "name": login, "email": f"{login}@example.com"} for login in USERS]},
     }
     with tempfile.TemporaryDirectory(prefix="gtrun-github-") as scratch:

@@ -14,7 +14,7 @@ from typing import Self
 from gtrun.board import State
 from gtrun.board.github import wire
 from gtrun.board.github.cache import Cache
-from gtrun.board.github.client import AnswerLost, Client, Denied, Reply
+from gtrun.board.github.client import GONE, AnswerLost, Client, Denied, Reply
 from gtrun.board.github.known import open_work
 from gtrun.board.github.place import check, key_of, locate, path_of
 from gtrun.board.github.reading import PAGE, Reading, comment_of, issue_of, labels_of, named_in, repo_of
@@ -191,7 +191,7 @@ class GitHubBoard:
                 return True
             except Denied as denied:
                 raise _told(denied, key) from None
-            self._existing(reply, key, repo)
+            self._done(reply, key, repo, number)
             return True
 
     def label(self, key: IssueKey, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
@@ -202,14 +202,14 @@ class GitHubBoard:
         with self._client.within(self._wait):
             repo, number = self._located(key)
             path = path_of(repo, "issues", number, "labels")
-            carried = {name.casefold() for name in labels_of(self._existing_issue(key, repo, number))}
+            carried = {name.casefold() for name in labels_of(self._existing(key, repo, number))}
             for name in remove:
                 if name.casefold() in carried:
                     # one that somebody else took off meanwhile is off as well
                     self._change("DELETE", path_of(repo, "issues", number, "labels", name), None, key)
             wanted = [name for name in add if name.casefold() not in carried - {one.casefold() for one in remove}]
             if wanted:
-                self._existing(self._change("POST", path, {"labels": wanted}, key), key, repo)
+                self._done(self._change("POST", path, {"labels": wanted}, key), key, repo, number)
 
     def close_issue(self, key: IssueKey) -> bool:
         """Close an issue; False if it was closed already. Raises NoSuchIssue if there is no such issue."""
@@ -222,9 +222,10 @@ class GitHubBoard:
     def _turn(self, key: IssueKey, state: str) -> bool:
         with self._client.within(self._wait):
             repo, number = self._located(key)
-            if self._existing_issue(key, repo, number).state == state:
+            if self._existing(key, repo, number).state == state:
                 return False
-            self._existing(self._change("PATCH", path_of(repo, "issues", number), {"state": state}, key), key, repo)
+            changed = self._change("PATCH", path_of(repo, "issues", number), {"state": state}, key)
+            self._done(changed, key, repo, number)
             return True
 
     def _find(self, key: IssueKey) -> tuple[wire.Issue, str, int, str] | None:
@@ -234,6 +235,9 @@ class GitHubBoard:
             return None
         repo, number = located
         reply = self._client.get(path_of(repo, "issues", number))
+        if reply.status == GONE:
+            self._reading.absent(repo, reply)
+            return None
         if not reply.is_there:
             return self._pull_alone(repo, number)
         issue = reply.read(wire.Issue)
@@ -301,14 +305,20 @@ class GitHubBoard:
         except Denied as denied:
             raise _told(denied, key) from None
 
-    def _existing(self, reply: Reply, key: IssueKey, repo: str) -> None:
+    def _done(self, reply: Reply, key: IssueKey, repo: str, number: int) -> None:
+        """Raises NoSuchIssue if what should be changed is not there; a token that may only read is told that too."""
+        if not reply.is_there:
+            self._existing(key, repo, number)
+            raise BoardUnavailable(
+                f"the token from {self._token.source} may not change issue {key} on {self.name}",
+                hint="it needs to write issues: `issues: read and write`, or the scope repo",
+            )
+
+    def _existing(self, key: IssueKey, repo: str, number: int) -> wire.Issue:
+        reply = self._client.get(path_of(repo, "issues", number))
         if not reply.is_there:
             self._reading.absent(repo, reply)
-            raise NoSuchIssue(f"there is no issue {key} on {self.name}, or the token may not change it")
-
-    def _existing_issue(self, key: IssueKey, repo: str, number: int) -> wire.Issue:
-        reply = self._client.get(path_of(repo, "issues", number))
-        self._existing(reply, key, repo)
+            raise NoSuchIssue(f"there is no issue {key} on {self.name}")
         return reply.read(wire.Issue)
 
     def _located(self, key: IssueKey) -> tuple[str, int]:

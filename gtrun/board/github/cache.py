@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from gtrun.errors import StateError
-from gtrun.files import ensure_private_folder, open_private, publish
+from gtrun.files import ensure_private_folder, open_private, write_all
 
 T = TypeVar("T")
 
@@ -78,13 +78,28 @@ class Cache:
         data = msgspec.msgpack.encode(value)
         if len(data) <= _ONE:
             with contextlib.suppress(OSError):
-                publish(path, data)
+                _replace(path, data)
                 _prune(path.parent)
 
     def _path(self, name: str) -> Path | None:
         if self._folder is None:
             return None
         return self._folder / (hashlib.sha256(self._salt + name.encode()).hexdigest()[:40] + _SUFFIX)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Whole or not at all, but not durably: what a power cut takes was only kept for speed. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
+    try:
+        write_all(descriptor, data, 0)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _prune(folder: Path) -> None:

@@ -146,8 +146,10 @@ class _Sweep:
     def catch_up(self) -> None:
         known, now = self._known, time.time()
         if known.read_at is None or not 0 <= now - known.read_at < REFRESH:
-            known.lists_comments = True
             self._read_open_issues()
+            for kept in known.issues.values() if not known.lists_comments else ():
+                kept.counted = None  # then an edit touches nothing that is followed
+            known.lists_comments = True
             known.read_at = now
         self._follow_issues()
         self._follow_comments()

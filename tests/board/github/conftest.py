@@ -1,18 +1,22 @@
 """A GitHub for the tests, with a proxy before it: two servers that nobody here wrote, started once."""
 
+import itertools
 import json
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
 from gtrun.board.github.board import GitHubBoard
 from gtrun.board.github.token import Token
 from gtrun.model import GitHubPlace
-from harness.between import Between
-from harness.github import USERS, emulate, prism
+from harness.between import Answer, Between
+from harness.github import USERS, emulate, hand, prism
+
+_HANDS = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +49,12 @@ def between(shared: Between) -> Iterator[Between]:
 class Repo:
     """A repository of admin's, and what people do in it by themselves: past the proxy, without our client."""
 
-    def __init__(self, state: str, name: str, cache: Path) -> None:
+    def __init__(self, state: str, name: str, cache: Path, proxy: str = "") -> None:
         self._state = state
+        self.proxy = proxy
         self.name = f"admin/{name}"
         self.cache = cache
+        self._commented: set[int] = set()
         self.do("POST", "/user/repos", {"name": name, "auto_init": True})
 
     def do(self, method: str, path: str, content: object = None, *, user: str = "admin") -> Any:
@@ -56,7 +62,7 @@ class Repo:
             self._state + path,
             method=method,
             data=None if content is None else json.dumps(content).encode(),
-            headers={"Authorization": f"Bearer {USERS[user]}", "Content-Type": "application/json"},
+            headers={"Authorization": f"Bearer {hand(user, next(_HANDS))}", "Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - as above
             data = answer.read()
@@ -69,11 +75,36 @@ class Repo:
         self.do("PATCH", f"/repos/{self.name}/issues/{number}", fields)
 
     def comment(self, number: int, body: str, *, user: str = "admin") -> int:
+        self._commented.add(number)
         return self.do("POST", f"/repos/{self.name}/issues/{number}/comments", {"body": body}, user=user)["id"]
 
     def bodies(self, number: int) -> list[str]:
         found = self.do("GET", f"/repos/{self.name}/issues/{number}/comments?per_page=100")
         return [comment["body"] for comment in found]
+
+    def list_comments(self, method: str, path: str) -> Answer | None:
+        """GitHub's list of all comments of a repository: emulate takes its address for that of an issue.
+
+        https://docs.github.com/rest/issues/comments#list-issue-comments-for-a-repository
+        """
+        where = urlsplit(path)
+        if (method, where.path) != ("GET", f"/repos/{self.name}/issues/comments"):
+            return None
+        query = dict(parse_qsl(where.query))
+        found = [
+            comment
+            for number in self._commented
+            for comment in self.do("GET", f"/repos/{self.name}/issues/{number}/comments?per_page=100")
+            if comment["updated_at"] >= query["since"]
+        ]
+        found.sort(key=lambda one: (one[f"{query['sort']}_at"], one["id"]), reverse=query["direction"] == "desc")
+        page, size = int(query.get("page", "1")), int(query["per_page"])
+        links = []
+        for name, other in (("next", page + 1), ("last", -(-len(found) // size))):
+            if page * size < len(found):
+                links.append(f'<{self.proxy}{where.path}?{urlencode({**query, "page": other})}>; rel="{name}"')
+        body = json.dumps(found[(page - 1) * size : page * size]).encode()
+        return 200, {"content-type": "application/json", **({"link": ", ".join(links)} if links else {})}, body
 
     def pull(self, body: str, *, base: str = "main", **fields: object) -> int:
         branch = f"b{self.issue('takes a number for the name of a branch')}"
@@ -88,10 +119,10 @@ class Repo:
 
 
 @pytest.fixture
-def repo(state: str, request: pytest.FixtureRequest, tmp_path: Path) -> Repo:
+def repo(state: str, between: Between, request: pytest.FixtureRequest, tmp_path: Path) -> Repo:
     """A repository of this test's alone."""
     name = "".join(char if char.isalnum() else "-" for char in request.node.name)[:80]
-    return Repo(state, name, tmp_path / "cache")
+    return Repo(state, name, tmp_path / "cache", between.url)
 
 
 class Opener:
