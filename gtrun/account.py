@@ -77,6 +77,12 @@ def own(environment: Mapping[str, str]) -> Account:
     return Account(entry.pw_name, uid, entry.pw_gid, entry.pw_dir, f"{state}/gtrun", runtime)
 
 
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Where this process's account keeps what may be deleted at any time (XDG base directory specification)."""
+    home = pwd.getpwuid(os.geteuid()).pw_dir
+    return Path(_absolute(environment.get("XDG_CACHE_HOME")) or f"{home}/.cache", "gtrun")
+
+
 def _absolute(path: str | None) -> str | None:
     """A folder of the XDG base directory specification: relative ones are to be ignored."""
     return path if path and path.startswith("/") else None
