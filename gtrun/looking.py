@@ -208,6 +208,7 @@ def stop(found: Sequence[Live], caller: Account) -> Iterator[tuple[Live, Run | G
 
 def _stop_at_once(found: Sequence[Live], caller: Account) -> Iterator[tuple[Live, Run | GtrunError | None]]:
     asked: list[tuple[Live, Worker, float]] = []
+    operation = at_agent.stop  # imported before the fork, for all twins
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(Worker.start())
         for one in found:
@@ -215,7 +216,7 @@ def _stop_at_once(found: Sequence[Live], caller: Account) -> Iterator[tuple[Live
                 request = _to_stop(one, caller)
                 worker = stack.enter_context(first.twin())
                 worker.act_as(one.account)
-                worker.ask(at_agent.stop, request, seconds=request.seconds + _SLACK)
+                worker.ask(operation, request, seconds=request.seconds + _SLACK)
             except GtrunError as error:
                 yield one, error
             else:

@@ -284,7 +284,8 @@ def _serve(connection: socket.socket) -> typing.NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is the parent's to handle: it ends us
         systemd.import_binding()  # while the parent reads its configuration
 
-        from gtrun.reach.operations import Session  # noqa: PLC0415 - it imports much that the parent does not need
+        # what a dispatch asks for, before it does and for all twins; the parent does not need it yet
+        from gtrun.reach.operations import Session, looking, quota, starting  # noqa: F401, PLC0415
 
         connection, kind, identity = _first(connection)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whatever is started from here on is waited for, also by git
@@ -483,7 +484,7 @@ def _answer(session: "Session", request: Request, limit: float) -> Reply:
         return Reply(failure=Failure.of(GtrunError(late, hint="nothing was done: ask again")))
     from gtrun.reach import operations  # noqa: PLC0415 - it imports the binding
 
-    operation = operations.BY_NAME[request.operation]
+    operation = operations.by_name(request.operation)
     hints = typing.get_type_hints(operation)
     # the parent ends us at its deadline; if it was killed meanwhile, the kernel does, since the binding may hang, and
     # does so before we go on if we were stopped
