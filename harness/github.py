@@ -1,7 +1,7 @@
 """A GitHub that nobody here wrote: emulate for its state, prism with GitHub's own OpenAPI description for its contract.
 
     with emulate() as state:          # an address; USERS have tokens there
-    with prism() as contract:         # an address; what it refuses with 422 is a question that GitHub does not know
+    with prism() as contract:         # an address; it says of each question what GitHub's description does not have
 
 The packages are kept in $XDG_CACHE_HOME/gtrun-harness/github-HASH, installed once by npm.
 """
@@ -179,10 +179,13 @@ def emulate() -> Iterator[str]:
 
 @contextlib.contextmanager
 def prism() -> Iterator[str]:
-    """The address of what answers each described question with GitHub's example, and refuses all others."""
+    """The address of what answers each described question with GitHub's example.
+
+    It says in the header sl-violations what of a question, or of the example, is not as described.
+    """
     home, port = packages(), _free_port()
     program = home / "node_modules/@stoplight/prism-cli/dist/index.js"
-    with _running([str(program), "mock", "--errors", "--port", str(port), str(home / "asked.json")], port):
+    with _running([str(program), "mock", "--port", str(port), str(home / "asked.json")], port):
         yield f"http://127.0.0.1:{port}"
 
 

@@ -102,7 +102,7 @@ class Client:
         self.asked = 0
         self.unchanged = 0
         headers = {
-            "Accept": "application/vnd.github+json",
+            "Accept": "application/vnd.github+json, application/json",
             "Authorization": f"Bearer {token.reveal()}",
             "User-Agent": agent,
             "X-GitHub-Api-Version": "2022-11-28",
