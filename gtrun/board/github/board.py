@@ -7,7 +7,6 @@ ours from being posted. Labels and the state of an issue count always: they are 
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +14,6 @@ from gtrun.board import State
 from gtrun.board.github import wire
 from gtrun.board.github.cache import Cache
 from gtrun.board.github.client import GONE, AnswerLost, Client, Denied, Reply
-from gtrun.board.github.known import open_work
 from gtrun.board.github.place import check, key_of, locate, path_of
 from gtrun.board.github.reading import PAGE, Reading, comment_of, issue_of, labels_of, named_in, repo_of
 from gtrun.board.github.token import Token, find
@@ -43,7 +41,7 @@ class GitHubBoard:
         self._wait = wait
         self._cache = cache
         self._token = token
-        self._client = Client(place.api.rstrip("/"), token, cache, agent=f"gtrun/{version('gtrun')}")
+        self._client = Client(place.api.rstrip("/"), token, cache)
         self._reading = Reading(place, self._client, cache, token.source)
         self._notices: dict[str, None] = {}
 
@@ -156,6 +154,8 @@ class GitHubBoard:
 
     def open_work(self, terminal_labels: Sequence[str], terminal_glyphs: Sequence[str]) -> list[tuple[Issue, Standing]]:
         """Every open issue, without its body, and where it stands; how fresh that is, `known` tells."""
+        from gtrun.board.github.known import open_work  # noqa: PLC0415 - only a sweep asks
+
         with self._client.within(self._wait):
             return open_work(self._reading, self._cache, terminal_labels, terminal_glyphs)
 

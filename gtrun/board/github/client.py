@@ -94,7 +94,7 @@ class Reply(msgspec.Struct, frozen=True):
 class Client:
     """A conversation with one server on behalf of one token; close it. Raises BoardUnavailable for all that fails."""
 
-    def __init__(self, api: str, token: Token, cache: Cache, *, agent: str) -> None:
+    def __init__(self, api: str, token: Token, cache: Cache) -> None:
         self._api = api
         self._token = token
         self._cache = cache
@@ -104,11 +104,14 @@ class Client:
         headers = {
             "Accept": "application/vnd.github+json, application/json",
             "Authorization": f"Bearer {token.reveal()}",
-            "User-Agent": agent,
+            "User-Agent": "gtrun",
             "X-GitHub-Api-Version": "2022-11-28",
         }
-        # no redirect is followed and no cookie kept behind our back; proxies are those of the environment
-        self._http = httpx.Client(headers=headers, follow_redirects=False, verify=_certificates(), trust_env=True)
+        # no redirect is followed behind our back. Proxies are those of the environment, but for what is not encrypted:
+        # that is on this very machine, and a proxy would be shown the token
+        is_tls = api.startswith("https:")
+        trusted = _certificates() if is_tls else False
+        self._http = httpx.Client(headers=headers, follow_redirects=False, verify=trusted, trust_env=is_tls)
 
     def close(self) -> None:
         """End the conversation."""
@@ -145,8 +148,11 @@ class Client:
             raise BoardUnavailable(f"GitHub points to another server: {plain(shorten(url, _TOLD))}")
         return self._ask("GET", url, None)
 
-    def pages(self, path: str, query: Mapping[str, str | int]) -> Iterator[Reply]:
-        """A list, page by page, as GitHub links them; a first page that is not there ends it too."""
+    def pages(self, path: str, query: Mapping[str, str | int] | None) -> Iterator[Reply]:
+        """A list, page by page, as GitHub links them; a first page that is not there ends it too.
+
+        `path` may be the whole address of a page to go on from.
+        """
         reply = self.get(path, query)
         for _ in range(PAGES_MOST):
             yield reply

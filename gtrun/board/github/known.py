@@ -50,6 +50,7 @@ REFRESH = 3600.0
 _NAME = "known-1"
 _OVERLAP = 120.0  # seconds in which GitHub may show what was touched in another order than it was
 _ONE_BY_ONE = 5  # issues whose comments are read one by one rather than all together
+_LAST_TOUCHED_FIRST: Mapping[str, str | int] = {"sort": "updated", "direction": "desc", "per_page": PAGE}
 _HEAD = 256  # characters of a comment that a glyph is looked for in
 
 
@@ -93,12 +94,23 @@ class Merged(msgspec.Struct, frozen=True):
     closes: tuple[int, ...]
 
 
+class Place(msgspec.Struct):
+    """Where in a long list a pass came to its end: the address of the last page that it took.
+
+    `at` is when the list was begun, by GitHub's clock, and `listed` what was on it so far.
+    """
+
+    url: str
+    at: float
+    listed: set[int] = set()
+
+
 class Known(msgspec.Struct):
     """What is kept. `settled` has, for each of the three questions, a digest of it and the first page of its answer.
 
     Its answers are ordered by when things were touched, the last one first: an unchanged first page means that
     nothing was. `lists_comments`: the server has a list of all comments of a repository; where it has none, those of
-    each issue that was touched are read.
+    each issue that was touched are read. `places`: long lists that are not read to their end yet.
     """
 
     glyphs: tuple[str, ...]
@@ -110,6 +122,7 @@ class Known(msgspec.Struct):
     issues: dict[int, Kept] = {}
     merged: dict[int, Merged] = {}
     settled: dict[str, str] = {}
+    places: dict[str, Place] = {}
 
 
 def open_work(
@@ -181,20 +194,37 @@ class _Sweep:
 
     def _read_open_issues(self) -> None:
         """The list of open issues, wholly."""
+        known = self._known
         query: dict[str, str | int] = {"state": "open", "sort": "created", "direction": "asc", "per_page": PAGE}
-        listed: set[int] = set()
-        for reply in self._client.pages(path_of(self._repo, "issues"), query):
-            if not self._known.issues_since and not listed:
-                self._known.issues_since = self._known.comments_since = reply.at - _OVERLAP
+        place = Place("", 0.0)
+        for place, reply in self._long("issues", path_of(self._repo, "issues"), query):
             for issue in self._there(reply, list[wire.Issue]):
                 if issue.pull_request is None:
-                    listed.add(issue.number)
+                    place.listed.add(issue.number)
                     self._take(issue)
-        for number in set(self._known.issues) - listed:
-            del self._known.issues[number]
-        for kept in self._known.issues.values():
+        if not known.issues_since:
+            known.issues_since = known.comments_since = place.at - _OVERLAP
+        for number in set(known.issues) - place.listed:
+            del known.issues[number]
+        for kept in known.issues.values():
             if any("#" in key for key in kept.blocked_by) or any(one[0] != self._repo.lower() for one in kept.named):
                 kept.asked = None  # other repositories' issues touch nothing here
+
+    def _long(self, name: str, path: str, query: Mapping[str, str | int]) -> Iterator[tuple[Place, Reply]]:
+        """The pages of a list that may be too long for one pass: from where the last one came to its end.
+
+        The page there is taken again, since what was at the end of it may have moved to the one before the next.
+        """
+        places = self._known.places
+        place = places.get(name)
+        if place is not None and not 0 <= time.time() - place.at < REFRESH:
+            place = None
+        for reply in self._client.pages(place.url, None) if place else self._client.pages(path, query):
+            place = place or Place(reply.url, reply.at)
+            place.url = reply.url
+            yield place, reply
+            places[name] = place
+        places.pop(name, None)
 
     def _follow_issues(self) -> None:
         """The issues that were touched, also those that are closed now."""
@@ -256,14 +286,10 @@ class _Sweep:
 
     def _follow_pulls(self) -> None:
         """The pull requests that were touched: of those that are merged, what they close."""
-        known = self._known
-        # one that was merged before there was any of the issues closes none
-        until = min((kept.created_at for kept in known.issues.values()), default=time.time())
-        if known.pulls_since is not None:
-            until = known.pulls_since - _OVERLAP
+        known, path = self._known, path_of(self._repo, "pulls")
         newest = known.pulls_since or 0.0
 
-        def take(reply: Reply) -> bool:
+        def take_until(reply: Reply, until: float) -> bool:
             nonlocal newest
             at = 0.0
             for pull in self._there(reply, list[wire.Pull]):
@@ -277,15 +303,26 @@ class _Sweep:
                     known.merged.pop(pull.number, None)
             return at < until
 
-        self._settle("pulls", path_of(self._repo, "pulls"), {"state": "all"}, take)
-        known.pulls_since = newest or None
+        if known.pulls_since is None:
+            # one that was merged before there was any of the issues closes none
+            oldest = min((kept.created_at for kept in known.issues.values()), default=time.time())
+            began = 0.0
+            for place, reply in self._long("pulls", path, {"state": "all", **_LAST_TOUCHED_FIRST}):
+                began = place.at
+                if take_until(reply, oldest):
+                    break
+            known.places.pop("pulls", None)
+            known.pulls_since = newest = began
+        known_since = known.pulls_since - _OVERLAP
+        self._settle("pulls", path, {"state": "all"}, lambda reply: take_until(reply, known_since))
+        known.pulls_since = newest
 
     def _settle(self, name: str, path: str, query: Mapping[str, str], take: Callable[[Reply], bool]) -> None:
         """Take the pages of what was touched, the last one touched first, until `take` has enough.
 
         None, if the first page is as it was when all were last taken.
         """
-        whole: dict[str, str | int] = {**query, "sort": "updated", "direction": "desc", "per_page": PAGE}
+        whole: dict[str, str | int] = {**query, **_LAST_TOUCHED_FIRST}
         digest = ""
         for reply in self._client.pages(path, whole):
             if not digest:
@@ -338,7 +375,7 @@ class _Sweep:
         query: dict[str, str | int] = {"sort": "created", "direction": "asc", "per_page": PAGE}
         query["since"] = instant(min(kept.created_at for kept in pending))
         alone = sum(-(-kept.count // PAGE) or 1 for kept in pending)
-        for reply in self._client.pages(path_of(self._repo, "issues", "comments"), query):
+        for _, reply in self._long("comments", path_of(self._repo, "issues", "comments"), query):
             if "next" in reply.links and _last_page(reply) > alone:
                 return
             for comment in self._there(reply, list[wire.Comment]):

@@ -89,6 +89,22 @@ def test_a_server_that_says_nothing(repo: Repo, between: Between, open_board: Op
     assert time.monotonic() - began < 15
 
 
+def test_a_proxy_is_not_shown_what_is_not_encrypted(
+    repo: Repo, open_board: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = repo.issue()
+    with socket.socket() as proxy:
+        proxy.bind(("127.0.0.1", 0))
+        proxy.listen()
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        assert open_board(wait=5.0).issue(key(number)) is not None
+
+
+def test_a_token_is_not_sent_in_the_clear_to_another_box(open_board: Opener) -> None:
+    assert "a token would cross the network in the clear" in refused(lambda: open_board(api="http://git.example.com"))
+
+
 def test_nobody_listens(open_board: Opener) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
