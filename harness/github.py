@@ -1,6 +1,6 @@
 """A GitHub that nobody here wrote: emulate for its state, prism with GitHub's own OpenAPI description for its contract.
 
-    with emulate() as state:          # an address; USERS have tokens there
+    with emulate() as state:          # state.url; USERS have tokens there
     with prism() as contract:         # an address; it says of each question what GitHub's description does not have
 
 The packages are kept in $XDG_CACHE_HOME/gtrun-harness/github-HASH, installed once by npm.
@@ -22,10 +22,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+from harness.box import Box
 from harness.trees import TreeFailed, cache
 
 PACKAGES = ("emulate@0.7.0", "@octokit/openapi@23.0.2", "@stoplight/prism-cli@5.14.2")
@@ -37,6 +39,8 @@ HANDS = 40
 
 INSTALL_SECONDS = 600.0
 START_SECONDS = 60.0
+PROGRAM = "node_modules/emulate/dist/index.js"
+"""The emulation, below `packages()`."""
 DOCUMENT = "node_modules/@octokit/openapi/generated/api.github.com.json"
 
 # what gtrun asks; prism takes half a minute to read all that there is
@@ -158,23 +162,35 @@ def _resolved(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-@contextlib.contextmanager
-def emulate() -> Iterator[str]:
-    """The address of an empty GitHub in which USERS have their tokens."""
-    home, port = packages(), _free_port()
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """A GitHub that runs: its address, and its process."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+
+
+def _seed() -> dict[str, Any]:
+    """What the emulation begins with: USERS and their tokens."""
     tokens = {token: login for login, token in USERS.items()}
     tokens |= {hand(login, number): login for login in USERS for number in range(HANDS)}
-    seed = {
+    return {
         "tokens": {token: {"login": login, "scopes": ["repo", "user"]} for token, login in tokens.items()},
         "github": {"users": [{"login": login, "name": login, "email": f"{login}@example.com"} for login in USERS]},
     }
+
+
+@contextlib.contextmanager
+def emulate(inside: Box | None = None) -> Iterator[Emulated]:
+    """An empty GitHub in which USERS have their tokens; `inside` the network of a box, where others cannot reach it."""
+    home, port = packages(), _free_port()
     with tempfile.TemporaryDirectory(prefix="gtrun-github-") as scratch:
         file = Path(scratch, "seed.json")
-        file.write_text(json.dumps(seed))
-        program = home / "node_modules/emulate/dist/index.js"
+        file.write_text(json.dumps(_seed()))
+        program = home / PROGRAM
         argv = [str(program), "start", "--service", "github", "--port", str(port), "--seed", str(file)]
-        with _running(argv, port):
-            yield f"http://127.0.0.1:{port}"
+        with _running(argv, port, inside) as process:
+            yield Emulated(f"http://127.0.0.1:{port}", process)
 
 
 @contextlib.contextmanager
@@ -197,9 +213,10 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def _running(argv: list[str], port: int) -> Iterator[None]:
+def _running(argv: list[str], port: int, inside: Box | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A program of node that listens on a port; ended when it is not needed, or when we are gone."""
-    tied = ["setpriv", "--pdeathsig=KILL", "--", "node", *argv]
+    there = ["nsenter", f"--target={inside.leader}", "--net", "--"] if inside else []
+    tied = [*there, "setpriv", "--pdeathsig=KILL", "--", "node", *argv]
     environment = {**os.environ, "NO_COLOR": "1"}
     with (
         tempfile.TemporaryFile() as log,
@@ -208,19 +225,16 @@ def _running(argv: list[str], port: int) -> Iterator[None]:
         gone = os.pidfd_open(child.pid)
         try:
             deadline = time.monotonic() + START_SECONDS
-            while not _listens(port):
+            while not _listens(port, there):
                 if select.select([gone], [], [], 0.05)[0] or time.monotonic() > deadline:
                     log.seek(0)
                     raise TreeFailed(f"{Path(argv[0]).parent.parent.name} does not listen:\n{log.read().decode()}")
-            yield
+            yield child
         finally:
             os.close(gone)
             child.kill()
 
 
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-    except OSError:
-        return False
-    return True
+def _listens(port: int, there: list[str]) -> bool:
+    knock = [*there, "bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port}"]
+    return subprocess.run(knock, stderr=subprocess.DEVNULL, check=False, timeout=5.0).returncode == 0

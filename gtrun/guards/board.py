@@ -27,10 +27,14 @@ def check(question: Question) -> Verdict:
 
 
 def _hint(issue: Issue, question: Question) -> str:
-    """What makes it work again. A comment stays, so a glyph only goes with the setting."""
+    """What makes it work again, or what is meant instead. A comment on a local board stays."""
+    if issue.is_pull:
+        return "name the issue that it is for"
+    if issue.moved_to:
+        return f"name it as {issue.moved_to}"
     if not issue.is_open:
         return f"if it is work again: gtrun board reopen {issue.key}"
     terminal = [label for label in issue.labels if label.casefold() in map(str.casefold, question.terminal_labels)]
     if terminal:
         return f"if it is work again: gtrun board label {issue.key} --remove {terminal[0]}"
-    return f"look at it: gtrun board show {issue.key}; a comment stays, so open a new issue"
+    return f"look at it: gtrun board show {issue.key}; delete that comment on GitHub, or open a new issue"

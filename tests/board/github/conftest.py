@@ -21,8 +21,8 @@ _HANDS = itertools.count()
 
 @pytest.fixture(scope="session")
 def state() -> Iterator[str]:
-    with emulate() as url:
-        yield url
+    with emulate() as emulated:
+        yield emulated.url
 
 
 @pytest.fixture(scope="session")
