@@ -36,6 +36,7 @@ PAGES_MOST = 300
 
 _ANSWER_MOST = 32 << 20
 _REDIRECTS = 3
+_TRIES = 6  # of one question, within some 6 s: a server that is down does not come back within a deadline
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _SECONDARY_PAUSE = 60.0  # "wait for at least one minute": docs.github.com/rest/using-the-rest-api/rate-limits
@@ -170,14 +171,15 @@ class Client:
         return self._ask(method, url, content)
 
     def _ask(self, method: str, url: str, content: object) -> Reply:
-        wanted, redirects, delay = url, 0, _FIRST_PAUSE
+        wanted, redirects, delay, tries = url, 0, _FIRST_PAUSE, 0
         while True:
             status, headers, body = self._once(method, url, content)
             problem = self._gateway(method, url, status) if status in _GATEWAY else None
             if status == 0:  # the connection failed; nothing was done
                 problem = BoardUnavailable(f"{self._server()} does not answer: {body.decode()}")
             if problem is not None:
-                if isinstance(problem, AnswerLost) or self.left() <= delay:
+                tries += 1
+                if isinstance(problem, AnswerLost) or tries == _TRIES or self.left() <= delay:
                     raise problem
                 pause(delay)
                 delay = min(delay * 2, _LONGEST_PAUSE)
