@@ -18,7 +18,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     "base": (
         "exits", "errors", "text", "measures", "names", "model", "markers", "placeholders", "account", "files", "alive",
         "hangup", "machine", "quota", "resets", "exhausted", "pulls", "previous", "turns", "news",
-        "counters",
+        "counters", "witness",
     ),
     # what people wrote in fleet.toml; programs of others; the releases of gtrun itself
     "edge": ("config", "process", "git", "release"),
