@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from gtrun import alive
+from gtrun import alive, announce
 from gtrun.asked import Asked, Say, ask, refused
 from gtrun.config import Agent, Fleet
 from gtrun.errors import GtrunError, ManagerSilent, Refused, StateError
@@ -40,7 +40,6 @@ from gtrun.state import claim as claim_lock
 from gtrun.state.claim import Claim
 from gtrun.state.ledger import Attempt, Ledger, Verdicts
 from gtrun.survey import enlisted
-from gtrun.systemd import entry
 from gtrun.systemd.units import UnitState, is_live
 
 
@@ -68,17 +67,22 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             rig=agent.rig, sweep=request.sweep,
         )  # fmt: skip
         verdicts, refusal = ask(ORDER, asked.question, say)
-        _log(attempt, verdicts)
         if refusal is not None:
             attempt = replace(attempt, outcome="refused", code=refusal.code, reason=refusal.reason)
             _record(partial(ledger.begin, attempt, verdicts), say)
+            announce.attempted(attempt)
+            announce.guards(attempt, verdicts)
+            announce.failed(attempt, "refused", refusal.code, refusal.reason)
             raise refused(refusal)
         if not team.target.call(at_agent.does_linger, at_agent.Nothing()):
             say(f"warning: {team.route.name} does not linger, so its last logout ends the run")
             say(f"hint: loginctl enable-linger {team.route.name}")
         board, comments = asked.board_ref(may_write=True), asked.board().comments
         run = resolved(fleet, agent, attempt.token, asked.issue(), comments, board=board, by=request.by)
-        ledger.begin(replace(attempt, unit=run.unit, board=board.identity), verdicts)
+        attempt = replace(attempt, unit=run.unit, board=board.identity)
+        ledger.begin(attempt, verdicts)
+        announce.attempted(attempt)
+        announce.guards(attempt, verdicts)
         claim, verdicts = Claim(), []
         try:
             run, reply = _claim_and_start(fleet, agent, run, asked, claim, verdicts, say)
@@ -96,17 +100,17 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Starte
             ) from None
         except GtrunError as error:
             what = "refused" if isinstance(error, Refused) else "failed"
-            if what == "failed":
-                _log_failure(attempt, error)
-            elif not any(verdict == "refuse" for _, verdict, _ in verdicts):
+            if what == "refused" and not any(verdict == "refuse" for _, verdict, _ in verdicts):
                 verdicts.append(("duplicate", "refuse", error.message))  # it was the manager that met the live unit
             outcome = partial(ledger.decide, run.token, what, code=error.code, reason=error.message)
             _record(partial(outcome, claim=claim, verdicts=verdicts), say)
+            announce.failed(attempt, what, error.code, error.message)
             raise
         finally:
-            _log(attempt, verdicts)
+            announce.guards(attempt, verdicts)
         outcome = partial(ledger.decide, run.token, "started", code=Exit.DONE, run=launched.run, unit=run.unit)
         _record(partial(outcome, claim=claim, verdicts=verdicts), say)
+        announce.succeeded(replace(attempt, unit=run.unit), launched.run)
     for line in warnings(launched, run.unit, agent.name):
         say(f"warning: {line}")
     return Started(run, launched)
@@ -159,31 +163,12 @@ def _free_name(question: Question, units: Iterable[UnitState]) -> UnitName:
     return unit_name(question.issue, duplicate=next(n for n in range(len(taken) + 1) if n not in taken))
 
 
-def _record(write: Callable[[], None], say: Say) -> None:
+def _record(write: Callable[[], object], say: Say) -> None:
     """Tell the ledger what came of it. What came of it stays the same if the ledger cannot be told."""
     try:
         write()
     except StateError as error:
         say(f"warning: {error.message}")
-
-
-def _log(attempt: Attempt, verdicts: Verdicts) -> None:
-    """What guards said other than pass, in the journal."""
-    for guard, verdict, reason in verdicts:
-        entry.write(
-            f"{guard} guard {'failed open' if verdict == 'open' else 'refused'}: {reason}",
-            GTRUN_GUARD=guard, GTRUN_VERDICT=verdict, GTRUN_ISSUE=attempt.issue, GTRUN_AGENT=attempt.agent,
-            GTRUN_ATTEMPT=attempt.token,
-        )  # fmt: skip
-
-
-def _log_failure(attempt: Attempt, error: GtrunError) -> None:
-    """A launch that failed, in the journal as well."""
-    entry.write(
-        f"issue {attempt.issue} was not started on {attempt.agent}: {error.message}",
-        GTRUN_OUTCOME="failed", GTRUN_CODE=str(int(error.code)), GTRUN_ISSUE=attempt.issue, GTRUN_AGENT=attempt.agent,
-        GTRUN_ATTEMPT=attempt.token,
-    )  # fmt: skip
 
 
 def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepared:

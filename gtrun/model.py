@@ -136,6 +136,26 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     command: tuple[str, ...] = ()
 
 
+class Notice(StrEnum):
+    """The news that gtrun gives by itself."""
+
+    RUN_ENDED = "RUN_ENDED"
+    AGENT_DARK = "AGENT_DARK"
+    SCHEDULER_OPEN = "SCHEDULER_OPEN"
+    SLOT_OPEN = "SLOT_OPEN"
+    SLOT_BLOCKED = "SLOT_BLOCKED"
+
+
+class Notify(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The command that is told of notices, none for nobody, and for how many seconds it may run.
+
+    Its program is absolute, or begins with `~/` as long as nobody has said whose home that is.
+    """
+
+    command: tuple[str, ...] = ()
+    timeout: float = 10.0
+
+
 class GitHubPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A repository whose issues are the board: `repo` is `owner/name` in small letters, `api` the root of its REST API.
 
@@ -232,6 +252,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
         return BoardRef(self.board, self.board_identity, self.board_machine, self.board_github)
 
     idle_limit: float | None = None
+    notify: Notify = Notify()
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,6 +311,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     `release` is the folder of the release whose code the run is, `begun_in` of the one that its unit names; both are
     empty for an installation without releases.
     `works_in` are the clones that it does not use, each with the worktree that it uses instead.
+    `is_dark_news` is whether it was this run that found the quota used up; `noticed` are the notices that are given.
     """
 
     resolved: ResolvedRun
@@ -308,3 +330,5 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     pulls_problem: str = ""
     begun_in: str = ""
     release: str = ""
+    is_dark_news: bool = False
+    noticed: tuple[str, ...] = ()

@@ -6,10 +6,11 @@ agent can take. Whoever was faster there is no failure: the next best is taken i
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
+from gtrun import slots
 from gtrun.account import Account
 from gtrun.asked import Say
 from gtrun.config import Fleet
@@ -19,6 +20,7 @@ from gtrun.exits import Exit
 from gtrun.gather import Pile, Scene, gather, read_board
 from gtrun.model import Issue
 from gtrun.planner import Bar, IssuePlan, Plan, plan
+from gtrun.planner.slots import SlotNotice, slots_of
 from gtrun.quota import QuotaFile
 from gtrun.reach import Worker
 from gtrun.reconcile import Report, reconcile
@@ -99,6 +101,7 @@ def dispatch_next(fleet: Fleet, order: Order, target: str, worker: Worker, say: 
             scene.world, _without(scene, taken).backlog, targets=agents, prefer_skills=order.prefer_skills, batch=1
         )
         if not made.starts:
+            slots.tell(fleet, order.caller, slots_of(made, agents, {}, made.skipped), say)
             raise refusal if refusal is not None and not agents else nothing_to_start(made, target, agents)
         issue, agent = made.starts[0]
         try:
@@ -191,8 +194,19 @@ def sweep(
             else:
                 started.append(one)
                 heard(one)
+        slots.tell(fleet, order.caller, _slots_after(made, started, failed), say)
     except KeyboardInterrupt:
         interrupted = GtrunError("interrupted", code=Exit.INTERRUPTED)
     except GtrunError as error:
         interrupted = error
     return Swept(report=report, plan=made, started=started, failed=failed, interrupted=interrupted)
+
+
+def _slots_after(
+    made: Plan, started: Sequence[Started], failed: Sequence[tuple[Issue, str, GtrunError]]
+) -> list[SlotNotice]:
+    """What is to be said of the agents; of one that somebody else was faster with, that is for the next pass."""
+    taken = {agent for _, agent, error in failed if isinstance(error, Refused)}
+    asked = {one.availability.agent for one in made.agents} - taken
+    given = Counter(one.run.agent for one in started)
+    return slots_of(made, asked, given, waiting=made.skipped + len(failed))

@@ -210,22 +210,29 @@ def converse(
     hear: Callable[[bytes], None],
     feed: Iterable[bytes] = (),
     umask: int = -1,
+    folder: str | None = None,
+    hears_errors: bool = False,
+    grace: float = _GRACE,
+    pipe_size: int = -1,
 ) -> int:
     """Run a program to its end in a session of its own; returns its exit code, or the negative number of a signal.
 
     It reads what `feed` yields, `hear` gets what it writes to stdout as it comes, and what it says on stderr is
-    dropped. After `deadline` seconds, or when `feed` or `hear` raises, it is ended with all its children: by SIGTERM,
-    so that it takes back its lock files, then by SIGKILL. Raises TimeoutError, OSError if it cannot be executed.
+    dropped, or heard as well. After `deadline` seconds, or when `feed` or `hear` raises, it is ended with all its
+    children: by SIGTERM, so that it takes back its lock files, then, `grace` seconds later, by SIGKILL. With pipes of
+    one page (`pipe_size`) `feed` is asked for more only when it has read all. Raises TimeoutError, OSError if it cannot
+    be executed.
     """
     until = time.monotonic() + deadline
     with contextlib.ExitStack() as stack:
         child = subprocess.Popen(
             list(argv), env=dict(environment), bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, start_new_session=True, umask=umask,
+            stderr=subprocess.STDOUT if hears_errors else subprocess.DEVNULL, start_new_session=True, umask=umask,
+            cwd=folder, pipesize=pipe_size,
         )  # fmt: skip
         gone = os.pidfd_open(child.pid)
         stack.callback(os.close, gone)
-        stack.callback(_end_group, child, gone)
+        stack.callback(_end_group, child, gone, grace)
         output = stack.enter_context(cast("IO[bytes]", child.stdout)).fileno()
         _feed_and_hear(
             output, stack.enter_context(cast("IO[bytes]", child.stdin)), gone, filter(None, feed), hear, until
@@ -270,11 +277,11 @@ def _feed_and_hear(
             return
 
 
-def _end_group(child: "subprocess.Popen[bytes]", gone: int) -> None:
+def _end_group(child: "subprocess.Popen[bytes]", gone: int, grace: float) -> None:
     """End a program with its children, and reap it: as long as it is not reaped, nobody else has its number."""
     if not select.select([gone], [], [], 0)[0]:
         os.killpg(child.pid, signal.SIGTERM)
-        select.select([gone], [], [], _GRACE)
+        select.select([gone], [], [], grace)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()

@@ -51,6 +51,11 @@ def expand_home(path: str, home: str) -> str:
     return home + path[1:] if path == "~" or path.startswith("~/") else path
 
 
+def expand_program(command: tuple[str, ...], home: str) -> tuple[str, ...]:
+    """A command whose program, if it has one, is as that account means it."""
+    return (expand_home(command[0], home), *command[1:]) if command else ()
+
+
 def find(name: str, folders: tuple[str, ...], workdir: str) -> str:
     """The absolute path of a program: in `folders`, or relative to `workdir` if it has a slash. Raises LaunchFailed."""
     candidates = [os.path.join(workdir, name)] if "/" in name else [os.path.join(f, name) for f in folders]  # noqa: PTH118

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gtrun import alive
+from gtrun import alive, announce
 from gtrun.account import Account
 from gtrun.config import Fleet
 from gtrun.delivery import deliver
@@ -80,6 +80,9 @@ def _decide_those_of(ledger: Ledger, attempts: list[Attempt], answer: Answer[at_
             continue
         run = runs.get(attempt.token)
         if run is not None and run.begun_at is not None:
-            ledger.decide(attempt.token, "started", code=Exit.DONE, run=run.run)
+            if ledger.decide(attempt.token, "started", code=Exit.DONE, run=run.run):
+                announce.succeeded(attempt, run.run)
         elif run is None or run.ending is not None:
-            ledger.decide(attempt.token, "failed", code=Exit.FAILED, reason="its dispatcher died before the start")
+            why = "its dispatcher died before the start"
+            if ledger.decide(attempt.token, "failed", code=Exit.FAILED, reason=why):
+                announce.failed(attempt, "failed", Exit.FAILED, why)

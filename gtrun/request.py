@@ -104,4 +104,5 @@ def resolved(
         worktree=profile.worktree,
         branch=profile.branch,
         stash_max=profile.stash_max,
+        notify=fleet.notify,
     )

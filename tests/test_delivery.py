@@ -13,13 +13,13 @@ from gtrun.config import Agent, Fleet
 from gtrun.config.parse import parse
 from gtrun.delivery import Delivery
 from gtrun.markers import Kind
-from gtrun.model import Ending, Issue, PullRequest, PullState, ResolvedRun, Result, Run
+from gtrun.model import Ending, Issue, Notice, PullRequest, PullState, ResolvedRun, Result, Run
 from gtrun.names import IssueKey, RunId, Token, UnitName
 from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import Delivered, Session
 from gtrun.state import record as records
 from gtrun.state.ledger import Attempt, Ledger
-from gtrun.state.record import Begun, Ended, Owed, Posted, PullsSeen, Record
+from gtrun.state.record import Begun, Ended, Noticed, Owed, Posted, PullsSeen, Record
 from tests.state.test_record import resolved
 
 RUN, OTHER = RunId("b" * 32), RunId("c" * 32)
@@ -140,7 +140,7 @@ def session(tmp_path: Path) -> Session:
 def owing(session: Session, number: int, *facts: records.Fact, command: str = "x") -> Path:
     run = resolved(token=f"{number:032x}", prompt="p" * 99, command=(command,))
     with records.create(session.account.state, run) as record:
-        record.append(Begun(RunId(f"{number:032x}"), 1.0), Owed(Kind.STARTED), *facts)
+        record.append(Begun(RunId(f"{number:032x}"), 1.0), Owed(Kind.STARTED), *facts, Noticed(Notice.RUN_ENDED))
     return record.path
 
 

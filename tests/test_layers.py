@@ -18,10 +18,10 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     "base": (
         "exits", "errors", "text", "measures", "names", "model", "markers", "placeholders", "account", "files", "alive",
         "hangup", "machine", "quota", "resets", "exhausted", "pulls", "previous", "turns", "news",
-        "counters", "witness",
+        "counters", "witness", "notices",
     ),
     # what people wrote in fleet.toml; programs of others; the releases of gtrun itself
-    "edge": ("config", "process", "git", "release"),
+    "edge": ("config", "process", "git", "release", "orphans", "notify"),
     # the three things that gtrun keeps its promises with
     "ground": ("systemd", "board", "state"),
     # what one dispatch is made of: the program to run, the process that acts as its account, the guards
@@ -29,7 +29,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     # what people ask for; each module is one verb, or what several of them share
     "verbs": (
         "request", "asked", "start", "dispatch", "forward", "runner", "survey", "looking", "delivery", "reconcile",
-        "doctor", "unit_files", "verified", "gather", "pick",
+        "doctor", "unit_files", "catalog", "verified", "gather", "pick", "announce", "slots",
     ),
     # parse, call, print
     "command line": ("cli", "__main__"),

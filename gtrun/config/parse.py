@@ -18,7 +18,7 @@ from gtrun.config.schema import (
 )
 from gtrun.config.shapes import Keys, Named, read
 from gtrun.errors import ConfigError
-from gtrun.model import GitHubPlace, Limits, Sandbox
+from gtrun.model import GitHubPlace, Limits, Notify, Sandbox
 from gtrun.text import plain
 
 _LIMITS = Keys(
@@ -113,6 +113,7 @@ FLEET = Keys(
                 "every": values.duration,
             }
         ),
+        "notify": Keys({"command": values.absolute_command, "timeout": values.duration}),
         "run": _RUN,
         "rigs": Named(
             values.name,
@@ -165,7 +166,7 @@ def parse(data: bytes, source: str, *, caller: str, home: str, board: str, lock:
     _raise(wrong, source)
     return Fleet(
         source=source, board=board_config, claim=ClaimConfig(**claim), rigs=rigs, agents=agents,
-        schedule=Schedule(**tree.get("schedule", {})),
+        schedule=Schedule(**tree.get("schedule", {})), notify=Notify(**tree.get("notify", {})),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from gtrun.errors import UsageError
-from gtrun.model import Credential, GitHubPlace, Limits, Sandbox
+from gtrun.model import Credential, GitHubPlace, Limits, Notify, Sandbox
 from gtrun.names import IssueKey, parse_issue
 
 DEFAULT_RIG = "here"
@@ -127,6 +127,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     rigs: dict[str, Rig]
     agents: dict[str, Agent]
     schedule: Schedule = Schedule()
+    notify: Notify = Notify()
 
     def issue_key(self, text: str) -> IssueKey:
         """The issue that was typed; one of the board's own repository has its number alone, however it is written.

@@ -437,6 +437,14 @@ def command(value: object) -> tuple[str, ...]:
     return arguments
 
 
+def absolute_command(value: object) -> tuple[str, ...]:
+    """An argument vector without placeholders, whose program is found without a PATH."""
+    arguments = tuple(text(item) for item in _list(value, '["/usr/local/bin/tell-me"]'))
+    if not arguments:
+        raise WrongValueError("expected a program as the first element, found an empty list")
+    return (path(arguments[0]), *arguments[1:])
+
+
 def _placeholders(argument: str) -> list[str]:
     try:
         used = fields(argument)

@@ -1,4 +1,4 @@
-"""`gtrun closeout`: the unit's ExecStopPost. It writes down how the run ended, then says so on the issue.
+"""`gtrun closeout`: the unit's ExecStopPost. It writes down how the run ended, says so on the issue, then to whom else.
 
 It needs the environment and the run record, nothing else: no bus (gone while a manager shuts down), no board, no
 network, no free disk. The truth is on the disk before the board is asked; what cannot be posted stays owed. It keeps
@@ -26,6 +26,7 @@ from gtrun.runner.update import hand_over
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.darkening import note_quota
+from gtrun.state.noticing import give_owed
 from gtrun.state.record import Begun, Ended, Record
 from gtrun.systemd.transient import cgroup_folder
 from gtrun.systemd.units import Observed
@@ -58,9 +59,16 @@ def closeout(encoded_path: str) -> int:
         try:
             for problem in outbox.post_owed(record, at_agent.open_board):
                 print(f"gtrun: {problem}", file=sys.stderr)
-            record.close_if_settled()
+            is_board_well = True
         except GtrunError as error:
             print(f"gtrun: the markers of this run are owed: {error.message}", file=sys.stderr)
+            is_board_well = False
+        try:
+            give_owed(record, own(os.environ), until=deadline)
+            record.close_if_settled()
+        except GtrunError as error:
+            print(f"gtrun: a notice of this run is owed: {error.message}", file=sys.stderr)
+        if not is_board_well:
             return 0
     state = str(path.parent.parent.parent)
     for problem in outbox.flush(state, at_agent.open_board, skip=path, deadline=deadline):

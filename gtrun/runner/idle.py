@@ -17,10 +17,11 @@ from gtrun.account import Account, own
 from gtrun.errors import GtrunError
 from gtrun.files import describe
 from gtrun.model import Run
-from gtrun.names import decode_path
+from gtrun.names import UnitName, decode_path
 from gtrun.state import record as records
 from gtrun.state.record import FoundIdle
 from gtrun.systemd import entry, idle, journal
+from gtrun.systemd.kinds import Kind
 from gtrun.systemd.transient import cgroup_folder
 
 _SHARE = 0.001  # of one CPU: what an event loop with nothing to do takes for looking at its clock
@@ -59,9 +60,10 @@ def look(encoded_path: str) -> int:
     memory = Path(account.runtime, name, "reading")
     now = compare(_read(memory), time.monotonic(), _cpu(cgroup), lambda: journal.last_line_at(run, account.uid))
     if now is None:
-        entry.write(f"idle_limit of {run.resolved.unit} is not in force: this account cannot read its own journal")
+        text = f"idle_limit of {run.resolved.unit} is not in force: this account cannot read its own journal"
+        entry.write(Kind.IDLE_NOT_IN_FORCE, text, GTRUN_UNIT=run.resolved.unit)
         return 0
-    _remember(memory, now)
+    _remember(memory, now, run.resolved.unit)
     if now.at - now.since >= limit:
         _end(run, account, now.at - now.since)
     elif run.idle_for is not None:  # a look that was killed had found it idle, and had not ended it
@@ -77,7 +79,7 @@ def _read(memory: Path) -> Reading | None:
         return None
 
 
-def _remember(memory: Path, now: Reading) -> None:
+def _remember(memory: Path, now: Reading, unit: UnitName) -> None:
     """What cannot be remembered begins anew, and the run lives on."""
     temporary = memory.with_name(f".{memory.name}.{os.getpid()}")
     try:
@@ -85,7 +87,8 @@ def _remember(memory: Path, now: Reading) -> None:
             file.write(msgspec.json.encode(now))
         temporary.rename(memory)
     except OSError as error:
-        entry.write(f"what a run does cannot be remembered: {describe(error)}")
+        text = f"what a run does cannot be remembered: {describe(error)}"
+        entry.write(Kind.IDLE_NOT_REMEMBERED, text, GTRUN_UNIT=unit)
 
 
 def _cgroup(run: Run, account: Account) -> Path | None:
@@ -115,4 +118,5 @@ def _end(run: Run, account: Account, seconds: float) -> None:
             worker.act_as(account)
             worker.call(at_agent.end_idle, wanted)
     except GtrunError as error:
-        entry.write(f"{run.resolved.unit} is idle and could not be ended: {error.message}")
+        text = f"{run.resolved.unit} is idle and could not be ended: {error.message}"
+        entry.write(Kind.IDLE_NOT_ENDED, text, GTRUN_UNIT=run.resolved.unit)

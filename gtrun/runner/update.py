@@ -19,6 +19,7 @@ from gtrun.release import installation
 from gtrun.state import record as records
 from gtrun.state.record import Begun, HandedOver, Noted, Record, Updated, append_with_lock
 from gtrun.systemd import entry
+from gtrun.systemd.kinds import Kind
 
 
 def this_release() -> str:
@@ -108,8 +109,8 @@ def _note(path: Path, begun: Begun, why: str, reason: str, behind: int | None = 
     text = f"not updated: {why}"
     run = append_with_lock(path, Noted(text))
     entry.write(
-        text, GTRUN_UPDATE=reason, GTRUN_BEHIND="" if behind is None else str(behind), GTRUN_RUN=begun.run,
-        GTRUN_ISSUE=run.resolved.issue.key, GTRUN_AGENT=run.resolved.agent,
+        Kind.NOT_UPDATED, text, GTRUN_UPDATE=reason, GTRUN_BEHIND="" if behind is None else str(behind),
+        GTRUN_RUN=begun.run, GTRUN_ISSUE=run.resolved.issue.key, GTRUN_AGENT=run.resolved.agent,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -69,8 +69,9 @@ _ADDED = {
         f"CREATE INDEX attempt_stopped ON attempt (result) WHERE result = '{STOPPED_BY_HAND}'",
         "CREATE TABLE pause (target TEXT PRIMARY KEY, by TEXT NOT NULL, at REAL NOT NULL) STRICT, WITHOUT ROWID",
     ),
+    "slot": ("CREATE TABLE slot (agent TEXT PRIMARY KEY, told TEXT NOT NULL) STRICT, WITHOUT ROWID",),
 }
-"""What came after the first version, step by step, each under the name of a column that it adds.
+"""What came after the first version, step by step, each under the name of a column or a table that it adds.
 
 Dispatchers of an older gtrun go on beside it, so nothing is taken away and every new column has a default.
 """
@@ -199,7 +200,9 @@ class Ledger:
 
     def _missing(self) -> list[str]:
         """The steps that this ledger has not had yet."""
-        there = {name for (name,) in self._db.execute("SELECT name FROM pragma_table_info ('attempt')")}
+        columns = "SELECT name FROM pragma_table_info ('attempt')"
+        tables = "SELECT name FROM sqlite_schema WHERE type = 'table'"
+        there = {name for (name,) in self._db.execute(f"{columns} UNION {tables}")}
         return [step for step in _ADDED if step not in there]
 
     def _is_damaged(self, error: sqlite3.Error) -> bool:
@@ -313,18 +316,22 @@ class Ledger:
         unit: UnitName | None = None,
         claim: Claim | None = None,
         verdicts: Verdicts | None = None,
-    ) -> None:
+    ) -> bool:
         """What came of an attempt: `started`, `refused` or `failed`, with the exit code. Raises StateError.
 
         `unit` is the name that was chosen under the lock, `claim` tells of the lock, `verdicts` what was said there.
+        False if that was known already.
         """
         with self._failures(), self._transaction():
+            query = "SELECT 1 FROM attempt WHERE token = ? AND outcome IS NULL"
+            is_news = self._db.execute(query, (token,)).fetchone() is not None
             self._db.execute(
                 "UPDATE attempt SET outcome = ?, code = ?, reason = ?, run = ?, unit = coalesce(?, unit),"
                 " decided_at = ? WHERE token = ?",
                 (outcome, code, reason, run, unit, time.time(), token),
             )
             self._note(token, claim, verdicts)
+        return is_news
 
     def note(self, token: Token, *, claim: Claim, verdicts: Verdicts) -> None:
         """What happened under the lock, of an attempt whose outcome is not known yet. Raises StateError."""
@@ -458,6 +465,20 @@ class Ledger:
         """Hand out work to this target again; False if it was not paused. Raises StateError."""
         with self._failures(), self._transaction():
             return self._db.execute("DELETE FROM pause WHERE target = ?", (target,)).rowcount == 1
+
+    def learn_slots(self, told: Mapping[str, str]) -> set[str]:
+        """Remember what was last found of each agent's slots; returns those of which it is another than before.
+
+        Of several that find the same at once, one has news. Raises StateError.
+        """
+        with self._failures(), self._transaction():
+            before = dict(self._db.execute("SELECT agent, told FROM slot"))
+            news = {agent for agent, now in told.items() if before.get(agent, "") != now}
+            insert = (
+                "INSERT INTO slot (agent, told) VALUES (?, ?) ON CONFLICT (agent) DO UPDATE SET told = excluded.told"
+            )
+            self._db.executemany(insert, [(agent, told[agent]) for agent in news])
+        return news
 
     def pauses(self) -> dict[str, Pause]:
         """Who is paused, by target. Raises StateError."""

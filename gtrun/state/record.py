@@ -27,7 +27,7 @@ import msgspec
 from gtrun.errors import StateError
 from gtrun.files import describe, ensure_private_folder, open_private, publish_locked, sync_folder, write_all
 from gtrun.markers import Kind
-from gtrun.model import Ending, PullRequest, ResolvedRun, Run
+from gtrun.model import Ending, Notice, PullRequest, ResolvedRun, Run
 from gtrun.names import IssueKey, RunId
 
 RESERVE = 32 * 1024
@@ -126,8 +126,16 @@ class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
     reason: str
 
 
-class QuotaNoted(msgspec.Struct, frozen=True, tag="quota-noted"):
-    """That the quota is used up stands in the account's quota state, and the notice is given."""
+class QuotaNoted(msgspec.Struct, frozen=True, tag="quota-noted", omit_defaults=True):
+    """That the quota is used up stands in the account's quota state; whether it was this run that found it out."""
+
+    is_news: bool = False
+
+
+class Noticed(msgspec.Struct, frozen=True, tag="noticed"):
+    """A notice was given, to the journal and to the command that wants it."""
+
+    notice: Notice
 
 
 class PullsSeen(msgspec.Struct, frozen=True, tag="pulls-seen", omit_defaults=True):
@@ -149,7 +157,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 Fact = (
     Resolved | Begun | Updated | HandedOver | Entered | Noted | WorksIn | GaveUp | Disposed | StopAsked | FoundIdle
-    | Owed | Posted | Dropped | QuotaNoted | PullsSeen | Ended
+    | Owed | Posted | Dropped | QuotaNoted | Noticed | PullsSeen | Ended
 )  # fmt: skip
 
 _decoder = msgspec.json.Decoder(Fact)
@@ -239,8 +247,10 @@ class Told(msgspec.Struct):
                 self._set(owed=tuple(kind for kind in self.run.owed if kind != marker))
             case Posted(marker):
                 self._set(posted=_with(self.run.posted, marker))
-            case QuotaNoted():
-                self._set(is_quota_noted=True)
+            case QuotaNoted(is_news):
+                self._set(is_quota_noted=True, is_dark_news=self.run.is_dark_news or is_news)
+            case Noticed(notice):
+                self._set(noticed=_with(self.run.noticed, notice))
             case PullsSeen(pulls, problem):
                 self._set(pulls=pulls, pulls_problem=problem)
             case Ended(ending, at):
@@ -252,7 +262,7 @@ class Told(msgspec.Struct):
         self.run = msgspec.structs.replace(self.run, **changes)
 
 
-def _with(kinds: tuple[str, ...], kind: Kind) -> tuple[str, ...]:
+def _with(kinds: tuple[str, ...], kind: Kind | Notice) -> tuple[str, ...]:
     return kinds if kind in kinds else (*kinds, kind.value)
 
 
@@ -358,11 +368,11 @@ class Record:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the run has ended, owes nothing, and what it told of its agent's quota is noted."""
+        """Whether the run has ended, owes no marker and no notice, and what it told of its agent's quota is noted."""
         run = self.run
         if run.ending is None or (run.ending.resets_at is not None and not run.is_quota_noted):
             return False
-        return set(run.owed) <= set(run.posted)
+        return set(run.owed) <= set(run.posted) and not owed_notices(run)
 
     def close_if_settled(self) -> bool:
         """Move a settled record to the history. Raises StateError."""
@@ -379,6 +389,12 @@ class Record:
         except OSError as error:
             raise StateError(f"cannot move the run record {self.path}: {error.strerror}") from error
         return True
+
+
+def owed_notices(run: Run) -> list[Notice]:
+    """What a run has to tell and nobody has told yet, in order."""
+    due = {Notice.RUN_ENDED: run.ending is not None, Notice.AGENT_DARK: run.is_dark_news}
+    return [notice for notice, is_due in due.items() if is_due and notice not in run.noticed]
 
 
 def _read(descriptor: int) -> bytes:

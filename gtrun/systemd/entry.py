@@ -3,20 +3,25 @@
 import contextlib
 import socket
 
+from gtrun.systemd.kinds import Kind
+
 _SOCKET = "/run/systemd/journal/socket"
 _LONGEST = 8192
-_WARNING = "4"
 
 
-def write(message: str, **fields: str) -> None:
-    """Write it, as a warning of `gtrun`. A journal that does not take it changes nothing: it has been said elsewhere.
+def write(kind: Kind, message: str, **fields: str) -> None:
+    """Write it, as of `gtrun`. A journal that does not take it changes nothing: it has been said elsewhere.
 
-    `fields` are further ones, whose names journald accepts only in capitals.
+    `fields` are further ones, whose names journald accepts only in capitals. Those that gtrun.catalog names go to a
+    terminal as they are.
     """
-    told = {"MESSAGE": message[:_LONGEST], "PRIORITY": _WARNING, "SYSLOG_IDENTIFIER": "gtrun", **fields}
+    told = {
+        "MESSAGE": message[:_LONGEST], "MESSAGE_ID": kind.message_id, "PRIORITY": str(kind.priority),
+        "SYSLOG_IDENTIFIER": "gtrun", **fields,
+    }  # fmt: skip
     # without O_NONBLOCK a journald that is stopped would stop us
-    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as journal:
+    how = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, how) as journal:
         journal.sendto(b"".join(_field(name, value) for name, value in told.items()), _SOCKET)
 
 

@@ -132,7 +132,7 @@ def test_whatever_lies_in_its_place_stops_nobody(fleet: Box) -> None:
     alice.idle()
 
 
-NOTICE = ("-o", "cat", "--output-fields=MESSAGE", "GTRUN_NOTICE=quota")
+NOTICE = ("-o", "cat", "--output-fields=MESSAGE", "GTRUN_NOTICE=AGENT_DARK")
 LIMIT = "You've hit your limit · resets 1am (Etc/GMT-2)"
 SPENT = f'echo "{LIMIT}"; exit 1'
 CLAUDE = 'backend = "claude"'

@@ -161,7 +161,7 @@ def absent_program_is_refused(box: Box) -> None:
     ((outcome, code, reason),) = scene.attempts(issue)
     assert (outcome, code) == ("failed", 1)
     journal = box.journal("-o", "cat", "GTRUN_OUTCOME=failed", "GTRUN_CODE=1", f"GTRUN_ISSUE={issue}")
-    assert journal == f"issue {issue} was not started on me: {reason}\n"
+    assert journal == f"DISPATCH_FAIL me\nBead: {issue}\nReason: {reason}\n"
     assert not scene.runs(issue)
     assert not scene.open_records()
     assert not scene.markers(issue)

@@ -157,7 +157,7 @@ def test_it_belongs_to_who_makes_the_claims(make_box: MakeBox) -> None:
     assert "gtrun-sweep" not in done.out
     carol.gtrun("units", "uninstall")
     unknown = carol.gtrun("units", "install", "sweeper", check=2)
-    assert "there is no unit 'sweeper' to install; there are reconcile and sweep" in unknown.err
+    assert "there is no 'sweeper' to install; there are reconcile, sweep and catalog" in unknown.err
     ops.configure('[run]\ncommand = ["true"]\n[agents.carol]\naccount = "carol"\n')
     ops.gtrun("units", "install", env={"XDG_STATE_HOME": "/home/ops/state"})
     verified = ops.gtrun("units", "verify", check=1)

@@ -69,7 +69,7 @@ class TestTemplate:
         assert fleet.agent("me").run.command == ("claude", "-p")
 
     def test_there_are_blocks_to_uncomment(self):
-        assert len(blocks()) == 63
+        assert len(blocks()) == 65
         assert sum(len(block) > 1 for block in blocks()) == 3
 
     @pytest.mark.parametrize("numbers", blocks(), ids=lambda numbers: TEXT.split("\n")[numbers[0]])
@@ -104,7 +104,7 @@ class TestTemplate:
     def test_every_key_there_is_appears_and_has_a_line_of_explanation(self):
         lines = TEXT.split("\n")
         for key in every_key(FLEET):
-            if key in {"rigs", "agents", "board", "run", "claim", "limits", "sandbox", "schedule"}:
+            if key in {"rigs", "agents", "board", "run", "claim", "limits", "sandbox", "schedule", "notify"}:
                 continue
             found = [n for n, line in enumerate(lines) if re.match(rf"#?{key} = |#.*[ {{]{key} = ", line)]
             assert found, key

@@ -57,6 +57,7 @@ def test_a_ledger_of_the_first_version_is_extended_in_place(state):
         ledger.begin(replace(ATTEMPT, token=Token("0" * 32), board="f" * 32), [])
     old = sqlite3.connect(Path(state, "ledger.db"), isolation_level=None)
     old.execute("DROP TABLE pause")
+    old.execute("DROP TABLE slot")
     for index in ("agent", "rig", "of_agent", "on_rig", "going", "ended", "stopped"):
         old.execute(f"DROP INDEX attempt_{index}")
     for column in ("board", "rig", "sweep", "result", "ended_at"):
@@ -71,6 +72,7 @@ def test_a_ledger_of_the_first_version_is_extended_in_place(state):
         assert ledger.attempt(Token("2" * 32)) is None
         assert ledger.book(["me"], ["box"], "f" * 32, 0.0).agents["me"].dispatched == 0
         assert ledger.pause("me", Pause(by="ops", at=1.0))
+        assert ledger.learn_slots({"me": "x"}) == {"me"}
     old.close()
 
 
@@ -394,3 +396,22 @@ def test_what_is_written_together_is_kept(state):
         ledger.end(Token(f"{1:032x}"), "success", 5.0)
     with Ledger(state) as ledger:
         assert [one.result for one in ledger.attempts(IssueKey("7"))] == [None, "success"]
+
+
+def test_what_was_last_told_of_slots_is_news_once(state):
+    with Ledger(state) as ledger:
+        assert ledger.learn_slots({"a": "SLOT_OPEN free 0", "b": ""}) == {"a"}
+        assert ledger.learn_slots({"a": "SLOT_OPEN free 0", "b": ""}) == set()
+        assert ledger.learn_slots({"b": "SLOT_BLOCKED dark 1"}) == {"b"}
+    with Ledger(state) as ledger:
+        assert ledger.learn_slots({"a": "", "b": "SLOT_BLOCKED dark 1"}) == {"a"}
+        assert ledger.learn_slots({"a": "SLOT_OPEN free 0"}) == {"a"}
+
+
+def test_an_outcome_is_news_once(state):
+    with Ledger(state) as ledger:
+        one = attempt(1)
+        ledger.begin(one, [])
+        assert ledger.decide(one.token, "failed", code=1)
+        assert not ledger.decide(one.token, "failed", code=1)
+        assert not ledger.decide(attempt(2).token, "failed", code=1)

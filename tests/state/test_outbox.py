@@ -9,11 +9,11 @@ from gtrun.board.local import LocalBoard
 from gtrun.board.reference import open_board
 from gtrun.errors import BoardUnavailable, StateError
 from gtrun.markers import Kind
-from gtrun.model import Ending, Issue, PullRequest, PullState, Result
+from gtrun.model import Ending, Issue, Notice, PullRequest, PullState, Result
 from gtrun.names import RunId
 from gtrun.state import outbox
 from gtrun.state import record as records
-from gtrun.state.record import Begun, Ended, Owed, Posted, Record
+from gtrun.state.record import Begun, Ended, Noticed, Owed, Posted, Record
 from tests.state.test_record import resolved
 
 ENDING = Ending(result=Result.SUCCESS, exit_code=0)
@@ -56,7 +56,7 @@ def owing(state, board, number=0, *facts, of=""):
     issue = Issue(key="1", title="Mend the roof")
     run = resolved(token=f"{number:032x}", board=board, board_identity=of, issue=issue)
     with records.create(state, run) as record:
-        record.append(Begun(RunId(f"{number:032x}"), 1.0), Owed(Kind.STARTED), *facts)
+        record.append(Begun(RunId(f"{number:032x}"), 1.0), Owed(Kind.STARTED), *facts, Noticed(Notice.RUN_ENDED))
     return record.path
 
 
@@ -165,7 +165,7 @@ def test_damaged_record_does_not_hold_up_the_others(state, board, boards):
 def test_issue_that_is_gone_does_not_hold_up_the_others(state, board, boards):
     run = resolved(token="e" * 32, board=board, issue=Issue(key="99", title="gone"))
     with records.create(state, run) as record:
-        record.append(Begun(RunId("e" * 32), 1.0), Owed(Kind.STARTED), Ended(ENDING, 2.0))
+        record.append(Begun(RunId("e" * 32), 1.0), Owed(Kind.STARTED), Ended(ENDING, 2.0), Noticed(Notice.RUN_ENDED))
     goes = owing(state, board, 1, Ended(ENDING, 2.0))
     problems = flush(state, boards)
     assert problems == [

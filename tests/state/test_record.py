@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gtrun.errors import StateError
 from gtrun.markers import Kind
-from gtrun.model import Ending, Issue, Limits, ResolvedRun, Result, Usage
+from gtrun.model import Ending, Issue, Limits, Notice, ResolvedRun, Result, Usage
 from gtrun.names import IssueKey, RunId, Token, UnitName
 from gtrun.state import record as records
 from gtrun.state.record import (
@@ -27,6 +27,7 @@ from gtrun.state.record import (
     GaveUp,
     HandedOver,
     Noted,
+    Noticed,
     Owed,
     Posted,
     Record,
@@ -50,9 +51,10 @@ def resolved(token: str = "a" * 32, **changes) -> ResolvedRun:
 
 
 ENDING = Ending(result=Result.FAILED, exit_code=3, duration=1.25, usage=Usage(cpu=0.5))
+TOLD = Noticed(Notice.RUN_ENDED)
 WHOLE: list[Fact] = [
     Begun(RUN, 2.0), Noted("the board was not asked"), Owed(Kind.STARTED), Posted(Kind.STARTED),
-    StopAsked("gtrun stop (bob)"), Ended(ENDING, 3.0), Posted(Kind.FINISHED),
+    StopAsked("gtrun stop (bob)"), Ended(ENDING, 3.0), Posted(Kind.FINISHED), TOLD,
 ]  # fmt: skip
 
 
@@ -85,6 +87,7 @@ facts = st.one_of(
     st.builds(StopAsked, st.text()),
     st.builds(Owed, st.sampled_from(Kind)),
     st.builds(Posted, st.sampled_from(Kind)),
+    st.builds(Noticed, st.sampled_from(Notice)),
     st.builds(Ended, st.just(ENDING), st.floats(0, 2e9)),
 )
 
@@ -345,7 +348,7 @@ def test_no_records_at_all(state):
 def test_a_record_that_is_closed_while_others_are_read_is_told(state):
     for token in ("a" * 32, "b" * 32):
         with records.create(state, resolved(token)) as made:
-            made.append(Begun(RUN, 2.0), Ended(ENDING, 3.0))
+            made.append(Begun(RUN, 2.0), Ended(ENDING, 3.0), TOLD)
     told = records.runs(state)
     first, _ = next(told)
     (other,) = {path for path in records.open_records(state) if path != first}
@@ -358,7 +361,7 @@ def test_a_record_that_is_closed_while_others_are_read_is_told(state):
 def test_a_record_that_goes_while_its_lock_is_waited_for_is_not_there(state, gone):
     """Who waited for it would write about a run that was never started, or that is history."""
     made = records.create(state, resolved())
-    made.append(Ended(ENDING, 3.0))
+    made.append(Ended(ENDING, 3.0), TOLD)
     answers = []
 
     def wait() -> None:

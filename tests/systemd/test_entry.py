@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gtrun.systemd import entry
+from gtrun.systemd.kinds import Kind
 
 
 def parsed(datagram):
@@ -31,9 +32,10 @@ def journal(tmp_path, monkeypatch):
 
 def test_fields_arrive_as_they_are(journal):
     reason = "two\nGTRUN_VERDICT=pass\nlines, \u00e9 and \udcff"
-    entry.write("claim guard failed open: \x1b[31mx", GTRUN_GUARD="claim", GTRUN_REASON=reason)
+    entry.write(Kind.GUARD_OPEN, "claim guard failed open: \x1b[31mx", GTRUN_GUARD="claim", GTRUN_REASON=reason)
     assert parsed(journal.recv(1 << 16)) == {
         "MESSAGE": "claim guard failed open: \x1b[31mx",
+        "MESSAGE_ID": Kind.GUARD_OPEN.message_id,
         "PRIORITY": "4",
         "SYSLOG_IDENTIFIER": "gtrun",
         "GTRUN_GUARD": "claim",
@@ -42,17 +44,17 @@ def test_fields_arrive_as_they_are(journal):
 
 
 def test_a_long_message_is_cut(journal):
-    entry.write("x" * 1_000_000)
+    entry.write(Kind.NOT_UPDATED, "x" * 1_000_000)
     assert len(parsed(journal.recv(1 << 16))["MESSAGE"]) == 8192
 
 
 def test_a_journal_that_is_full_or_gone_changes_nothing(journal):
     for _ in range(2000):  # nobody reads, and a datagram socket's queue is short
-        entry.write("said elsewhere as well")
+        entry.write(Kind.NOT_UPDATED, "said elsewhere as well")
     journal.close()
-    entry.write("refused: nobody is bound to it")
+    entry.write(Kind.NOT_UPDATED, "refused: nobody is bound to it")
     Path(entry._SOCKET).unlink()
-    entry.write("no such file")
+    entry.write(Kind.NOT_UPDATED, "no such file")
     before = sorted(Path("/proc/self/fd").iterdir())
-    entry.write("no such file")
+    entry.write(Kind.NOT_UPDATED, "no such file")
     assert sorted(Path("/proc/self/fd").iterdir()) == before

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from gtrun import catalog
 from gtrun.cli.commands import JsonOption, command_parser
 from gtrun.cli.forwarding import belongs_elsewhere
 from gtrun.cli.output import document, say, tell
@@ -20,8 +21,10 @@ from gtrun.verified import Verified
 from gtrun.verified import verify as verify_units
 
 app = command_parser()
+_CATALOG = "catalog"
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[reconcile] [sweep]", show_default=False, help="Which; without, both.")
+    list[str] | None,
+    typer.Argument(metavar="[reconcile] [sweep] [catalog]", show_default=False, help="Which; without, all."),
 ]
 
 
@@ -39,7 +42,8 @@ def install(
     """Reconcile at boot, and hand out work from now on.
 
     This account's user manager then runs a sweep as often as `[schedule] every` of fleet.toml says, which is written
-    into the timer. What is there already is left as it is. Needs no login if the account lingers, which is checked.
+    into the timer. What is there already is left as it is. Needs no login if the account lingers, which is checked. The
+    catalog has `journalctl -x` explain what gtrun writes, and is for root to put in.
     """
     invocation = context.obj
     fleet, account, wanted = invocation.fleet(), invocation.caller(), _known(names)
@@ -47,22 +51,31 @@ def install(
         say(f"the sweep is left out: work is handed out by {fleet.claim.host}, so install it there")
         wanted = [name for name in wanted if name != "sweep"]
     terms = terms_of(fleet, account, invocation.environment, invocation.config)
-    for line in install_units(account, terms, wanted, rehearse=dry_run):
-        tell(line)
+    if set(wanted) & set(UNITS):
+        for line in install_units(account, terms, wanted, rehearse=dry_run):
+            tell(line)
+    if _CATALOG in wanted:
+        for line in catalog.install(rehearse=dry_run):
+            tell(line)
 
 
 @app.command()
 def uninstall(context: typer.Context, names: Names = None) -> None:
     """Take out what `install` has put in. What it has started goes on."""
-    for line in uninstall_units(context.obj.caller(), _known(names)):
-        tell(line)
+    wanted = _known(names)
+    if set(wanted) & set(UNITS):
+        for line in uninstall_units(context.obj.caller(), wanted):
+            tell(line)
+    if _CATALOG in wanted:
+        for line in catalog.uninstall():
+            tell(line)
 
 
 def _known(names: Collection[str] | None) -> Collection[str]:
     for name in names or ():
-        if name not in UNITS:
-            raise UsageError(f"there is no unit {name[:80]!r} to install; there are {' and '.join(UNITS)}")
-    return names or UNITS
+        if name not in {*UNITS, _CATALOG}:
+            raise UsageError(f"there is no {name[:80]!r} to install; there are {', '.join(UNITS)} and {_CATALOG}")
+    return names or (*UNITS, _CATALOG)
 
 
 @app.command()

@@ -4,7 +4,7 @@ import msgspec
 
 from gtrun.errors import StateError
 from gtrun.markers import Kind
-from gtrun.model import Issue, Limits, Run, Sandbox
+from gtrun.model import Issue, Limits, Notify, Run, Sandbox
 from gtrun.names import Token
 from gtrun.reach.operations.session import Session
 from gtrun.state import outbox
@@ -56,7 +56,7 @@ def _for_markers(run: Run) -> Run:
     resolved = msgspec.structs.replace(
         run.resolved, issue=Issue(key=run.resolved.issue.key, title=""), prompt="", previous="", command=(),
         environment={}, path=(), limits=Limits(), sandbox=Sandbox(), credentials={}, credential_environment={},
-        quota_patterns=(), clones=(), terminal_labels=(), terminal_glyphs=(),
+        quota_patterns=(), clones=(), terminal_labels=(), terminal_glyphs=(), notify=Notify(),
     )  # fmt: skip
     return msgspec.structs.replace(run, resolved=resolved, works_in=())
 

@@ -155,6 +155,7 @@ def reconcile(session: Session, arguments: ToReconcile) -> Reconciled:
         except StateError as error:
             problems.append(error.message)
     problems += _quotas_noted(session.account.state)
+    problems += _noticed(session.account, deadline)
     before = _owed(session.account.state)
     unavailable: list[str] = []
 
@@ -181,6 +182,22 @@ def _quotas_noted(state: str) -> list[str]:
                 note_quota(record)
         except (FileNotFoundError, records.CorruptRecord, records.RecordInUse):
             continue  # `flush` sets the damaged aside; who else has it notes it
+        except StateError as error:
+            problems.append(error.message)
+    return problems
+
+
+def _noticed(account: Account, deadline: float) -> list[str]:
+    """Give the notices of runs that have ended whose close-outs did not get to it; returns what went wrong."""
+    from gtrun.state.noticing import give_owed  # noqa: PLC0415 - what no dispatch needs
+
+    problems = []
+    for path in records.open_records(account.state):
+        try:
+            with Record(path, wait=False) as record:
+                give_owed(record, account, until=deadline)
+        except (FileNotFoundError, records.CorruptRecord, records.RecordInUse):
+            continue  # as for the quotas
         except StateError as error:
             problems.append(error.message)
     return problems

@@ -8,15 +8,15 @@ import msgspec
 
 from gtrun import credentials
 from gtrun.errors import LaunchFailed, ManagerSilent, StateError
-from gtrun.model import Ending, ResolvedRun, Result
+from gtrun.model import Ending, Notice, Notify, ResolvedRun, Result
 from gtrun.names import RunId, Token, encode_path
-from gtrun.program import DEFAULT_PROMPT, expand_home, read_prompt, resolve
+from gtrun.program import DEFAULT_PROMPT, expand_home, expand_program, read_prompt, resolve
 from gtrun.reach.operations import confinement
 from gtrun.reach.operations.session import Name, Nothing, Session, by_token
 from gtrun.reach.route import this_installation
 from gtrun.release.installation import pinned
 from gtrun.state import record as records
-from gtrun.state.record import Begun, Ended, Record, RecordInUse
+from gtrun.state.record import Begun, Ended, Noticed, Record, RecordInUse
 from gtrun.systemd import exitstatus, idle, transient, units
 from gtrun.systemd.bus import MANAGER, OBJECT, BusError, BusTimeout
 from gtrun.systemd.units import UnitState, version_number
@@ -62,13 +62,14 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
     run = msgspec.structs.replace(
         arguments.run,
         prompt=template,
-        command=(expand_home(arguments.run.command[0], home), *arguments.run.command[1:]),
+        command=expand_program(arguments.run.command, home),
         workdir=expand_home(arguments.run.workdir, home),
         path=tuple(expand_home(folder, home) for folder in arguments.run.path),
         clones=tuple(expand_home(clone, home) for clone in arguments.run.clones),
         environment={key: expand_home(value, home) for key, value in arguments.run.environment.items()},
         credentials=credentials.expanded(arguments.run.credentials, home),
         sandbox=confinement.settled(arguments.run.sandbox, home),
+        notify=Notify(command=expand_program(arguments.run.notify.command, home), timeout=arguments.run.notify.timeout),
     )
     if arguments.keep and run.clones:
         sandbox = confinement.with_worktrees(run.sandbox, session.account.state)
@@ -252,7 +253,8 @@ def _end_unrun(session: Session, token: Token, detail: str) -> None:
     try:
         with Record(path) as record:
             if record.run.ending is None:
-                record.append(Ended(Ending(result=Result.FAILED, reason=f"not executed: {detail}"), time.time()))
+                ending = Ending(result=Result.FAILED, reason=f"not executed: {detail}")
+                record.append(Ended(ending, time.time()), Noticed(Notice.RUN_ENDED))  # the dispatch itself tells it
             record.close_if_settled()
     except FileNotFoundError:
         return  # its close-out has closed it
