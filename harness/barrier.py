@@ -13,7 +13,7 @@ from harness.scene import Scene
 
 _CODE = (
     "import os as _o, time as _t; "
-    "_f = lambda: _o.path.exists(_o.path.expanduser('~/{name}.closed')); "
+    "_f = lambda: {held}_o.path.exists(_o.path.expanduser('~/{name}.closed')); "
     "_f() and open(_o.path.expanduser(f'~/{name}.at.{{_o.getpid()}}'), 'w').close(); "
     "[_t.sleep(0.01) for _ in iter(_f, False)]"
 )
@@ -21,18 +21,23 @@ _CODE = (
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Before the line `line` of a file of the package; `line` with its indentation, as often as an Edit wants it."""
+    """Before the line `line` of a file of the package; `line` with its indentation, as often as an Edit wants it.
+
+    With a `variable` it holds only processes that have that one in their environment.
+    """
 
     name: str
     file: str
     line: str
+    variable: str = ""
 
     @property
     def edit(self) -> Edit:
         """The edit that puts it in."""
         indent = self.line[: len(self.line) - len(self.line.lstrip())]
+        held = f"'{self.variable}' in _o.environ and " if self.variable else ""
         # from the line's very beginning: within one that is indented further this would be another program
-        return Edit(self.file, f"\n{self.line}", f"\n{indent}{_CODE.format(name=self.name)}\n{self.line}")
+        return Edit(self.file, f"\n{self.line}", f"\n{indent}{_CODE.format(name=self.name, held=held)}\n{self.line}")
 
     def close(self, scene: Scene) -> None:
         """From now on the scene's account is held here."""
