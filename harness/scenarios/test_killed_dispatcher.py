@@ -13,7 +13,8 @@ from harness.scenarios.test_start import answer
 from harness.scene import Scene
 
 WORKS = "exec sleep 60"
-BEGINS = "        ledger.begin(replace(attempt, unit=run.unit, board=board.identity), verdicts)\n"
+BEGINS = "        ledger.begin(attempt, verdicts)\n"
+TELLS = "        announce.attempted(attempt)\n        announce.guards(attempt, verdicts)\n"
 STARTS = (
     "        claim, verdicts = Claim(), []\n"
     "        try:\n"
@@ -183,7 +184,7 @@ def test_start_job_outlives_the_wait_for_it(box: Box) -> None:
 MUTANTS = [
     Mutant(
         "attempt recorded after the start",
-        [Edit("dispatch.py", BEGINS + STARTS, STARTS + "    " + BEGINS)],
+        [Edit("dispatch.py", BEGINS + TELLS + STARTS, TELLS + STARTS + "    " + BEGINS)],
         killed_after_the_start,
         r"attempts \[\]",
         setup=[AFTER_START.edit],

@@ -154,7 +154,7 @@ def each_end_is_told_once(box: Box) -> None:
         scene.idle()
     heard = [(one["notice"], one["issue"]) for one in told(scene)]
     assert heard == [("RUN_ENDED", killed[0]), ("AGENT_DARK", killed[0]), ("RUN_ENDED", killed[1])], heard
-    assert told(scene)[1]["until"] == scene.asks("quota")["agents"][0]["resets_at"]
+    assert told(scene)[1]["until"] == scene.runs(killed[0])[-1]["ending"]["resets_at"]
 
 
 def test_each_end_is_told_once(box: Box) -> None:

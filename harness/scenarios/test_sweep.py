@@ -304,9 +304,9 @@ MUTANTS = [
         [
             Edit(
                 "dispatch.py",
-                "        verdicts, refusal = ask(ORDER, asked.question, say)\n        _log",
+                "        verdicts, refusal = ask(ORDER, asked.question, say)\n        if",
                 "        verdicts, refusal = ask([*ORDER, *under_lock(asked.question)[1:]], asked.question, say)\n"
-                "        _log",
+                "        if",
             ),
             Edit("dispatch.py", "ask(under_lock(asked.question), asked", "ask([CLAIM], asked"),
         ],
