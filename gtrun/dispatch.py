@@ -39,7 +39,7 @@ from gtrun.start import await_start, start, warnings
 from gtrun.state import claim as claim_lock
 from gtrun.state.claim import Claim
 from gtrun.state.ledger import Attempt, Ledger, Verdicts
-from gtrun.survey import enlisted
+from gtrun.survey import Lookouts, enlisted
 from gtrun.systemd.units import UnitState, is_live
 
 
@@ -50,14 +50,17 @@ class Started(msgspec.Struct, frozen=True):
     launched: Launched
 
 
-def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Started:
-    """Carry the protocol out, with a worker that is nobody yet.
+def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say, lookouts: Lookouts | None = None) -> Started:
+    """Carry the protocol out, with a worker that is nobody yet, and the lookouts of the pass that it belongs to.
 
     Raises Refused (9, 10, 11, 13, 14), LaunchFailed (1), NoManager (69), ConfigError (78), StateError (1): in each
     nothing of ours is left running. ManagerSilent (69) says that it may have been started.
     """
     agent = dispatchable(fleet, request)
-    with enlisted(fleet, request.caller, agent, worker) as team, Ledger(request.caller.state) as ledger:
+    with (
+        enlisted(fleet, request.caller, agent, worker, lookouts) as team,
+        Ledger(request.caller.state) as ledger,
+    ):
         if ledger.moved_aside:
             say(f"the ledger was damaged: its bytes are kept in {ledger.moved_aside}, and a new one was begun")
         asked = Asked(fleet, request, team, ledger)

@@ -26,6 +26,7 @@ from gtrun.reach import Worker
 from gtrun.reconcile import Report, reconcile
 from gtrun.request import Request, check_own_code
 from gtrun.state.ledger import Ledger
+from gtrun.survey import Lookouts
 
 _ISSUE_IS_TAKEN = frozenset({Exit.DUPLICATE, Exit.NOT_WORK, Exit.CLAIMED})
 _AGENT_IS_TAKEN = frozenset({Exit.QUOTA, Exit.NO_CAPACITY})
@@ -178,22 +179,23 @@ def sweep(
     out: dict[str, GtrunError] = {}
     interrupted: GtrunError | None = None
     try:
-        for issue, agent in made.starts:
-            if agent in out:  # whatever keeps it from its first issue keeps it from the others
-                failed.append((issue, agent, out[agent]))
-                continue
-            try:
-                with worker.twin() as another:
-                    one = dispatch(fleet, order.request(issue, agent), another, say)
-            except GtrunError as error:
-                if error.code is Exit.INTERRUPTED:
-                    raise
-                failed.append((issue, agent, error))
-                if error.code not in _ISSUE_IS_TAKEN:
-                    out[agent] = error
-            else:
-                started.append(one)
-                heard(one)
+        with Lookouts(fleet, order.caller, worker) as lookouts:
+            for issue, agent in made.starts:
+                if agent in out:  # whatever keeps it from its first issue keeps it from the others
+                    failed.append((issue, agent, out[agent]))
+                    continue
+                try:
+                    with worker.twin() as another:
+                        one = dispatch(fleet, order.request(issue, agent), another, say, lookouts)
+                except GtrunError as error:
+                    if error.code is Exit.INTERRUPTED:
+                        raise
+                    failed.append((issue, agent, error))
+                    if error.code not in _ISSUE_IS_TAKEN:
+                        out[agent] = error
+                else:
+                    started.append(one)
+                    heard(one)
         slots.tell(fleet, order.caller, _slots_after(made, started, failed), say)
     except KeyboardInterrupt:
         interrupted = GtrunError("interrupted", code=Exit.INTERRUPTED)

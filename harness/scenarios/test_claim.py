@@ -480,8 +480,8 @@ MUTANTS = [
         [
             Edit(
                 "survey.py",
-                "            if other.name == agent.name:",
-                '            if other.name in {agent.name, "alice"}:',
+                "            if other == agent.name:",
+                '            if other in {agent.name, "alice"}:',
             )
         ],
         another_agent_is_refused,

@@ -671,7 +671,7 @@ MUTANTS = [
     ),
     Mutant(
         "a probe by gtrun there",
-        [Edit("survey.py", "act_as(their, units_only=True)", "act_as(their)")],
+        [Edit("survey.py", "act_as(route, units_only=True)", "act_as(route)")],
         probe_runs_nothing_of_ours,
         r"bob was asked ",
         boot=boot,

@@ -12,7 +12,7 @@ from harness.barrier import Barrier
 from harness.box import Box
 from harness.conftest import MakeBox
 from harness.control import Edit, Mutant, kill, prepare
-from harness.fleet import WORKS, FleetBox, root_of
+from harness.fleet import WORKS, FleetBox, opened, root_of
 from harness.scenarios.test_closeout import board_of
 from harness.scenarios.test_forward import people
 from harness.scenarios.test_start import answer
@@ -23,7 +23,7 @@ BEFORE_LOCK = Barrier(
     "dispatch.py",
     "        with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim) as lock:",
 )
-AFTER_AN_ITEM = Barrier("after-an-item", "pick.py", "                heard(one)")
+AFTER_AN_ITEM = Barrier("after-an-item", "pick.py", "                    heard(one)")
 AT_ONCE = '[schedule]\nsettle = "0s"\n'
 
 
@@ -162,6 +162,25 @@ def nothing_is_changed(box: Box) -> None:
     scene.idle()
 
 
+def a_manager_is_started_anew_during_a_pass(box: Box) -> None:
+    """What a pass has kept to look at that agent is cut off, and nobody takes that for an agent out of reach."""
+    scene = root_of(box, WORKS)
+    text = box.path("/etc/gtrun/fleet.toml").read_text()
+    box.write("/etc/gtrun/fleet.toml", AT_ONCE + text.replace('account = "alice"', 'account = "alice"\nmax_runs = 3'))
+    issues = [scene.issue() for _ in range(3)]
+    scene.gtrun("pause", "bob")
+    AFTER_AN_ITEM.close(scene)
+    sweeping = box.spawn("gtrun", "sweep")
+    AFTER_AN_ITEM.wait_for(scene)
+    box.run("systemctl", "restart", f"user@{box.account('bob').uid}.service")
+    AFTER_AN_ITEM.open(scene)
+    done = answer(sweeping)
+    assert (done.code, opened(box)) == (0, []), f"exit code {done.code}: {done.err}"
+    assert done.out.splitlines()[-1] == "Dispatched 3 of 3 planned"
+    assert sorted(run["issue"] for run in scene.asks("ps")["runs"]) == issues
+    scene.gtrun("stop", "--all")
+
+
 def test_one_slot_two_dispatchers(box: Box) -> None:
     prepare(box, [BEFORE_LOCK.edit])
     one_slot_two_dispatchers(box)
@@ -178,6 +197,12 @@ def test_a_target_settles(box: Box) -> None:
 
 def test_what_fails_rests_for_a_while(box: Box) -> None:
     what_fails_rests_for_a_while(box)
+
+
+def test_a_manager_is_started_anew_during_a_pass() -> None:
+    with FleetBox() as box:
+        prepare(box, [AFTER_AN_ITEM.edit])
+        a_manager_is_started_anew_during_a_pass(box)
 
 
 def test_nothing_is_changed(box: Box) -> None:
@@ -344,6 +369,14 @@ MUTANTS = [
         ],
         nothing_is_changed,
         r"a sweep without a board has written",
+    ),
+    Mutant(
+        "what is cut off is taken for silence",
+        [Edit("survey.py", "for name in self.kept & self.silent.keys():", "for name in set[str]():")],
+        a_manager_is_started_anew_during_a_pass,
+        r"claim guard failed open: not every agent could be asked: bob: ",
+        setup=[AFTER_AN_ITEM.edit],
+        boot=FleetBox,
     ),
     Mutant(
         "breaker that never decays",
