@@ -354,6 +354,7 @@ class _Sweep:
         if len(pending) > _ONE_BY_ONE and self._known.lists_comments:
             self._read_all_comments(pending)
             pending = self._incomplete()
+        self._known.places.pop("comments", None)
         for kept in pending:
             comments = self._reading.comments(self._repo, kept.number)
             if comments is None:

@@ -1,6 +1,7 @@
 """A sweep: three questions when nothing has changed, and the same answer as without anything kept when it has."""
 
 import random
+import re
 import stat
 import time
 from collections.abc import Iterable
@@ -113,6 +114,17 @@ def test_what_people_do_between_two_sweeps_is_noticed(repo: Repo, open_board: Op
     found = now()
     assert found[key(four)] is Standing.READY  # its run was before it was reopened
     assert found[key(seven)] is Standing.READY
+
+
+def test_a_turn_of_what_has_no_marker_is_noticed_too(repo: Repo, open_board: Opener) -> None:
+    """What failed before it had one may be tried again once somebody has changed its labels."""
+    number = repo.issue()
+    assert sweep(open_board(cache=True))[key(number)][0].turned_at is None
+    repo.edit(number, labels=["again"])
+    turned = sweep(open_board(cache=True))[key(number)][0].turned_at
+    assert turned is not None
+    assert abs(turned - time.time()) < 60
+    assert sweep(open_board(cache=True))[key(number)][0].turned_at == turned
 
 
 def test_what_touches_nothing_is_noticed_when_all_is_read_again(
@@ -230,18 +242,27 @@ def test_a_list_too_long_for_one_pass_is_read_in_several(
     pulls = [repo.pull(f"fixes #{numbers[place]}") for place in range(3)]
     for number in pulls:
         repo.merge(number)
-    for number in numbers[::40]:
-        for _ in range(60):
+    for number in numbers[::20]:
+        for _ in range(35):
             repo.comment(number, BODY)
     time.sleep(1.1)
-    for fault in (r"/issues\?.*&page=3", r"/issues/comments\?.*created.*page=2", r"/events"):
+    faults = (r"/issues\?.*&page=3", r"/pulls", r"/issues/comments\?.*created.*page=3", r"/events")
+    asked = []
+    for fault in faults:
         between.fail(Fault("GET", fault, status=502), times=99)
         with pytest.raises(BoardUnavailable, match="out of order"):
             sweep(open_board(cache=True, wait=2.5))
-        first = [one.query for one in between.asked if one.path.endswith("/issues")]
+        asked.append([(one.path.rsplit("/", 1)[-1], one.query) for one in between.asked if "created" in one.query])
         between.clear()
         between.answers.append(repo.list_comments)
-    assert not [query for query in first if "created" in query and "page=" not in query.replace("per_page=", "")]
+    pages = [[(what, re.findall(r"&page=(\d)", query)) for what, query in one] for one in asked]
+    issues = [[page for what, page in one if what == "issues"] for one in pages]
+    assert issues[0][:3] == [[], ["2"], ["3"]]
+    assert issues[1:] == [[["2"], ["3"]], [], []]
+    comments = [[page for what, page in one if what == "comments"] for one in pages]
+    assert comments[:2] == [[], []]
+    assert comments[2][:3] == [[], ["2"], ["3"]]
+    assert comments[3] == [["2"], ["3"], ["4"], ["5"]]
     found = stands(open_board(cache=True))
     fresh = stands(open_board())
     assert found == fresh
