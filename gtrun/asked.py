@@ -7,26 +7,33 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from gtrun.account import Account
 from gtrun.board.reference import open_own
-from gtrun.config import Fleet
-from gtrun.errors import BoardUnavailable, Refused
+from gtrun.config import Agent, Fleet
+from gtrun.counters import ledger_result
+from gtrun.errors import AgentTaken, BoardUnavailable, Refused
 from gtrun.guards import Guard, Open, Question, Refuse
-from gtrun.guards.verdict import BoardView, FleetView
+from gtrun.guards.verdict import BoardView, FleetView, Past
 from gtrun.machine import machine_id
-from gtrun.model import BoardRef, Issue
-from gtrun.names import UNIT_GLOB, IssueKey, plain_unit_name, unit_name, unit_names
+from gtrun.model import BoardRef, Issue, ResolvedRun
+from gtrun.names import UNIT_GLOBS, IssueKey, Token, plain_unit_name, plugin_name, unit_name, unit_names
 from gtrun.quota import QuotaFile
 from gtrun.reach import operations as at_agent
-from gtrun.request import Request
-from gtrun.state.ledger import Ledger, Verdicts
-from gtrun.survey import Team
-from gtrun.systemd.units import UnitState, live_tasks
+from gtrun.reach.operations import Prepared
+from gtrun.request import Request, resolved, resolved_plugin
+from gtrun.state.ledger import Attempt, Ledger, Verdicts
+from gtrun.survey import Team, survey
+from gtrun.systemd.units import UnitState, live_count
 
 if TYPE_CHECKING:
     from gtrun.planner import Availability
 
 _BOARD_WAIT = 3.0
 _PROBE_WAIT = 5.0
+_PREPARE_WAIT = 20.0
+_SLOWEST = 1 << 18  # bytes a second in which a plugin travels, and is looked at
 
 
 Say = Callable[[str], None]
@@ -44,6 +51,7 @@ class Asked:
         self._board: BoardView | None = None
         self._probe: FleetView | None = None
         self._runs: dict[str, int] = {}
+        self._past: Past | None = None
         self.problem = ""  # why what a probe shows may change before the start
         self.question = Question(
             issue=request.issue,
@@ -57,6 +65,8 @@ class Asked:
             units=self.units,
             fleet=self.probe,
             availability=partial(self._availability, ledger) if request.sweep and ledger is not None else None,
+            cooldown=self._cooldown(),
+            past=partial(self._past_of_plugin, ledger) if ledger is not None else None,
         )
 
     def board(self) -> BoardView:
@@ -68,6 +78,22 @@ class Asked:
     def issue(self) -> Issue:
         """The issue as far as the board tells it."""
         return self.board().issue or Issue(key=self._request.issue, title="(the board did not answer)")
+
+    def run(self, agent: Agent, token: Token, *, may_write: bool) -> ResolvedRun:
+        """The run that is asked for, but for what only the agent's account can tell. Raises LaunchFailed, ConfigError.
+
+        `may_write` as for `board_ref`.
+        """
+        if self._request.is_plugin:
+            return resolved_plugin(self._fleet, agent, token, self._request)
+        board, comments = self.board_ref(may_write=may_write), self.board().comments
+        return resolved(self._fleet, agent, token, self.issue(), comments, board=board, by=self._request.by)
+
+    def prepared(self, agent: Agent, run: ResolvedRun, *, keep: bool) -> Prepared:
+        """Have the agent's account check it, and with `keep` write its record. Raises what `prepare` raises."""
+        wanted = at_agent.ToPrepare(run, agent.run.prompt, keep=keep, payload=self._request.payload)
+        seconds = _PREPARE_WAIT + len(self._request.payload) / _SLOWEST
+        return self.team.target.call(at_agent.prepare, wanted, seconds=seconds)
 
     def board_ref(self, *, may_write: bool) -> BoardRef:
         """Which board the run is of. A board of an older gtrun is given an identity for that, if it may be."""
@@ -92,10 +118,10 @@ class Asked:
 
         Raises NoManager.
         """
-        globs = unit_names(self._request.issue) if self.question.availability is None else [UNIT_GLOB]
+        globs = unit_names(self._request.issue) if self.question.availability is None else [*UNIT_GLOBS]
         units = self.team.ask_all(at_agent.list_units, at_agent.Patterns(globs), seconds=_PROBE_WAIT)
         if self.question.availability is not None:
-            self._runs = {name: live_tasks(each) for name, each in units.items()}
+            self._runs = {name: live_count(each) for name, each in units.items()}
             name = unit_name(self._request.issue)
             units = {agent: [u for u in each if plain_unit_name(u.name) == name] for agent, each in units.items()}
         self._probe = FleetView(units, self.team.silent, self.problem)
@@ -107,12 +133,57 @@ class Asked:
 
         agent = self._fleet.agents[self._request.target]
         beside = [name for name, one in self._fleet.agents.items() if one.rig == agent.rig]
-        now = time.time()
-        book = ledger.book([agent.name], [agent.rig], self.board().identity, now)
+        now, board = time.time(), "" if self._request.is_plugin else self.board().identity
+        book = ledger.book([agent.name], [agent.rig], board, now)
         silent = [name for name in beside if name not in self._runs]
         thought = Counter(one.agent for one in ledger.going(silent)) if silent else Counter[str]()
         seen = {name: Seen(runs=self._runs.get(name, thought[name])) for name in beside}
-        return of_agent(World(fleet=self._fleet, seen=seen, book=book, now=now, sweep=self._request.sweep), agent)
+        request = self._request
+        return of_agent(World(
+            fleet=self._fleet, seen=seen, book=book, now=now, sweep=request.sweep, is_for_plugin=request.is_plugin,
+        ), agent)  # fmt: skip
+
+    def _cooldown(self) -> float | None:
+        name = plugin_name(self._request.issue)
+        profile = self._fleet.plugins.get(name) if name is not None else None
+        return profile.cooldown if profile is not None else None
+
+    def _past_of_plugin(self, ledger: Ledger) -> Past:
+        """What the ledger knows of the plugin's runs; the first time it learns first how they have ended.
+
+        Raises StateError.
+        """
+        key = self._request.issue
+        if self._past is not None:
+            newest = ledger.last_started(key)
+            return replace(self._past, newest=newest, is_overtaken=newest != self._past.newest)
+        ends, problem = _ends_of(self._fleet, self.team.caller, ledger.open_ends(key))
+        with ledger.together():
+            for token, result, at in ends:
+                ledger.end(token, result, at)
+            self._past = Past(ledger.last_success(key), ledger.last_started(key), problem=problem)
+        return self._past
+
+
+def _ends_of(fleet: Fleet, caller: Account, attempts: Iterable[Attempt]) -> tuple[list[tuple[Token, str, float]], str]:
+    """How these have ended by now, as (token, result, when), and why that of one is not known, or nothing."""
+    tokens: dict[str, list[Token]] = {}
+    for attempt in attempts:
+        tokens.setdefault(attempt.agent, []).append(attempt.token)
+    asked = [agent for agent in fleet.agents.values() if agent.name in tokens]
+    ends: list[tuple[Token, str, float]] = []
+    problem = ""
+    for answer in survey(asked, fleet, caller, at_agent.runs_by_token, lambda one: at_agent.Tokens(tokens[one.name])):
+        if answer.value is None:
+            problem = f"how its run on {answer.agent.name} ended is not known: {answer.problem}"
+            continue
+        now = time.time()
+        ends += [
+            (run.resolved.token, result, min(run.ended_at or 0.0, now))  # it writes its own records: it tells no future
+            for run in answer.value.runs
+            if run.resolved.token in tokens[answer.agent.name] and (result := ledger_result(run))
+        ]
+    return ends, problem
 
 
 def _view(fleet: Fleet, key: IssueKey) -> BoardView:
@@ -140,4 +211,5 @@ def ask(guards: Iterable[Guard], question: Question, say: Say) -> tuple[Verdicts
 
 def refused(refusal: Refuse) -> Refused:
     """A refusal as the error that ends the dispatch."""
-    return Refused(refusal.reason, hint=refusal.hint, code=refusal.code)
+    kind = AgentTaken if refusal.is_of_agent else Refused
+    return kind(refusal.reason, hint=refusal.hint, code=refusal.code)

@@ -1,4 +1,4 @@
-"""Dispatch one issue to one agent: the protocol.
+"""Dispatch one issue, or one plugin, to one agent: the protocol.
 
 1.  Board guard (13): is the issue work? A board that does not answer lets the run proceed.
 2.  Quota guard (9): is the agent's entitlement used up?
@@ -11,6 +11,9 @@
     is taken, a live unit is a refusal (11), and anything else gets a short while to go away, then is named (1).
 8.  The start job's result, by signal: what could not be executed is a failed launch (1); the rest is a run.
 9.  The outcome is in the ledger.
+
+A plugin is on no board and uses no entitlement: in place of 1 and 2 its cooldown (10) is asked, and once more in 6. Its
+unit is `plugin-<name>.service`, its bytes become durable beside the record in 5, and the rest is the same.
 """
 
 import contextlib
@@ -28,13 +31,13 @@ from gtrun.asked import Asked, Say, ask, refused
 from gtrun.config import Agent, Fleet
 from gtrun.errors import GtrunError, ManagerSilent, Refused, StateError
 from gtrun.exits import Exit
-from gtrun.guards import CLAIM, ORDER, Question, duplicate, under_lock
+from gtrun.guards import CLAIM, Question, before_lock, duplicate, under_lock
 from gtrun.model import ResolvedRun
 from gtrun.names import Token, UnitName, duplicate_number, unit_name
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import Launched, Prepared, StartReply
-from gtrun.request import Request, dispatchable, resolved
+from gtrun.request import Request, dispatchable
 from gtrun.start import await_start, start, warnings
 from gtrun.state import claim as claim_lock
 from gtrun.state.claim import Claim
@@ -67,9 +70,9 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say, lookouts:
         attempt = Attempt(
             token=Token(os.urandom(16).hex()), at=time.time(), by=request.by, dispatcher=alive.this_process(),
             issue=request.issue, agent=agent.name, account=team.route.name, unit=unit_name(request.issue),
-            rig=agent.rig, sweep=request.sweep,
+            rig=agent.rig, sweep=request.sweep, digest=_digest(request),
         )  # fmt: skip
-        verdicts, refusal = ask(ORDER, asked.question, say)
+        verdicts, refusal = ask(before_lock(asked.question), asked.question, say)
         if refusal is not None:
             attempt = replace(attempt, outcome="refused", code=refusal.code, reason=refusal.reason)
             _record(partial(ledger.begin, attempt, verdicts), say)
@@ -80,9 +83,8 @@ def dispatch(fleet: Fleet, request: Request, worker: Worker, say: Say, lookouts:
         if not team.target.call(at_agent.does_linger, at_agent.Nothing()):
             say(f"warning: {team.route.name} does not linger, so its last logout ends the run")
             say(f"hint: loginctl enable-linger {team.route.name}")
-        board, comments = asked.board_ref(may_write=True), asked.board().comments
-        run = resolved(fleet, agent, attempt.token, asked.issue(), comments, board=board, by=request.by)
-        attempt = replace(attempt, unit=run.unit, board=board.identity)
+        run = asked.run(agent, attempt.token, may_write=True)
+        attempt = replace(attempt, unit=run.unit, board=run.board_identity)
         ledger.begin(attempt, verdicts)
         announce.attempted(attempt)
         announce.guards(attempt, verdicts)
@@ -126,7 +128,7 @@ def _claim_and_start(
     worker = asked.team.target
 
     def prepared(run: ResolvedRun) -> ResolvedRun:
-        return worker.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=True)).run
+        return asked.prepared(agent, run, keep=True).run
 
     told: list[str] = []  # said once the lock is free: whoever reads it may be slow
     may_have_started = False
@@ -166,6 +168,14 @@ def _free_name(question: Question, units: Iterable[UnitState]) -> UnitName:
     return unit_name(question.issue, duplicate=next(n for n in range(len(taken) + 1) if n not in taken))
 
 
+def _digest(request: Request) -> str:
+    if not request.is_plugin:
+        return ""
+    from gtrun.plugins.payload import digest_of  # noqa: PLC0415 - what no issue needs
+
+    return digest_of(request.payload)
+
+
 def _record(write: Callable[[], object], say: Say) -> None:
     """Tell the ledger what came of it. What came of it stays the same if the ledger cannot be told."""
     try:
@@ -177,12 +187,13 @@ def _record(write: Callable[[], object], say: Say) -> None:
 def rehearse(fleet: Fleet, request: Request, worker: Worker, say: Say) -> Prepared:
     """What `dispatch` would start, with every guard and check, and nothing written. Raises as `dispatch` does."""
     agent = dispatchable(fleet, request)
-    with enlisted(fleet, request.caller, agent, worker) as team:
-        asked = Asked(fleet, request, team)
-        _, refusal = ask((*ORDER, CLAIM), asked.question, say)
+    with contextlib.ExitStack() as stack:
+        team = stack.enter_context(enlisted(fleet, request.caller, agent, worker))
+        ledger = stack.enter_context(Ledger(request.caller.state, keep=False)) if request.is_plugin else None
+        asked = Asked(fleet, request, team, ledger)
+        _, refusal = ask((*before_lock(asked.question), CLAIM), asked.question, say)
         if refusal is not None:
             raise refused(refusal)
-        board, comments = asked.board_ref(may_write=False), asked.board().comments
-        run = resolved(fleet, agent, Token("0" * 32), asked.issue(), comments, board=board, by=request.by)
+        run = asked.run(agent, Token("0" * 32), may_write=False)
         run = replace(run, unit=_free_name(asked.question, asked.units()))
-        return team.target.call(at_agent.prepare, at_agent.ToPrepare(run, agent.run.prompt, keep=False))
+        return asked.prepared(agent, run, keep=False)

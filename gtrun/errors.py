@@ -36,6 +36,10 @@ class Refused(GtrunError):
     """A guard refused; `code` says which one."""
 
 
+class AgentTaken(Refused):
+    """The agent takes nothing by itself now; another one may."""
+
+
 class LaunchFailed(GtrunError):
     """The manager refused the unit, or what it was given cannot be executed. Nothing is running."""
 

@@ -4,8 +4,9 @@ The claim lock and the ledger are one account's on one box (`[claim] host`), so 
 another one. Here is where this account is the claim account and this box the claim host; from everywhere else:
 
 1.  The command, its hatches and who asks travel as one argument of plain characters, which no shell changes.
-2.  `ssh ops@box1 gtrun forwarded PAYLOAD`, without a terminal and without input. What was forwarded is never forwarded
-    again: if it is not at home there either, the two configurations disagree (78).
+2.  `ssh ops@box1 gtrun forwarded PAYLOAD`, without a terminal and without input, but for the bytes of a plugin, whose
+    length and digest stand in the payload. What was forwarded is never forwarded again: if it is not at home there
+    either, the two configurations disagree (78).
 3.  There, both streams are framed: what a start-up file prints comes before, what ssh says comes outside. The last
     line has the exit code, so that ssh's own 255 is never taken for a run's.
 4.  A connection that was refused or dropped is tried again as long as nothing can have been started, never afterwards.
@@ -23,6 +24,7 @@ import shlex
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import BinaryIO
 
 import msgspec
 
@@ -59,6 +61,13 @@ _NOT_LET_IN = re.compile(
 )
 
 
+class Attached(msgspec.Struct, frozen=True):
+    """A file that comes with a command, on its standard input: how many bytes, and their SHA-256 in hexadecimal."""
+
+    size: int
+    digest: str
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """A command on its way: its arguments without those for this gtrun (`--config`), the hatches, and who asks."""
 
@@ -66,6 +75,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     origin: Origin
     version: int = _VERSION
+    attached: Attached | None = None
 
 
 def is_here(claim: ClaimConfig, account: str) -> bool:
@@ -135,6 +145,19 @@ def unpack(payload: str) -> Order:
     return order
 
 
+def received(attached: Attached, stream: BinaryIO) -> bytes:
+    """The file that comes with a command. Raises UsageError if it is another one than was sent."""
+    from gtrun.plugins.payload import MOST, digest_of  # noqa: PLC0415 - only a plugin comes so
+
+    data = stream.read(min(attached.size, MOST))
+    if len(data) != attached.size or digest_of(data) != attached.digest:
+        raise UsageError(
+            f"the plugin did not arrive as it was sent: {len(data)} of {attached.size} bytes",
+            hint="does a start-up file of the login shell there read the standard input?",
+        )
+    return data
+
+
 def disagreement(fleet: Fleet, origin: Origin, account: str) -> ConfigError:
     """What a forwarded command says that is not at home where it was sent."""
     here, host = f"{account}@{socket.gethostname()}", str(fleet.claim.host)
@@ -160,11 +183,12 @@ def run_there(
     write: Callable[[int, bytes], None],
     *,
     starts: str | None = None,
+    attached: bytes | None = None,
 ) -> int:
     """Have a command run by the claim account on the claim host; returns its own exit code.
 
     `write` gets what it prints, for stdout (1) and stderr (2); the latter with control characters escaped. `starts` is
-    the issue of which it may start a run.
+    the command that tells whether it has started a run. `attached` comes with it, as a plugin does.
 
     Raises UsageError (too large), NoManager (69: nothing was started), ManagerSilent (69: it may have been),
     ConfigError (78: no gtrun there), GtrunError (130).
@@ -172,7 +196,8 @@ def run_there(
     claim, host = fleet.claim, str(fleet.claim.host)
     origin = Origin(by=f"{account.name}@{socket.gethostname()}", source=str(fleet.source))
     hatches = {name: environment[name] for name in HATCHES if name in environment}
-    payload = pack(Order(arguments=tuple(arguments), environment=hatches, origin=origin))
+    file = None if attached is None else _attached(attached)
+    payload = pack(Order(arguments=tuple(arguments), environment=hatches, origin=origin, attached=file))
     argv = over_ssh(host, [claim.gtrun, "forwarded", payload], connect_timeout=_CONNECT_WAIT)
     if len(argv[-1]) > _MAX_ARG_STRLEN:
         raise UsageError(f"the arguments are too large to forward to {host}: at most about 96 KB travel")
@@ -180,7 +205,8 @@ def run_there(
     while True:
         heard = _Heard(nonce_of(payload), write)
         try:
-            code = relay(argv, heard, environment=environment, deadline=heard.deadline(time.monotonic() + _BEGIN_WAIT))
+            deadline = heard.deadline(time.monotonic() + _BEGIN_WAIT)
+            code = relay(argv, heard, environment=environment, deadline=deadline, given=attached or b"")
         except TimeoutError:
             raise _unknown(f"{host} did not begin within {_BEGIN_WAIT:g} s", starts, heard) from None
         except KeyboardInterrupt:
@@ -200,6 +226,12 @@ def run_there(
             is_told = True
             write(2, f"gtrun: {host} lets nobody in, trying again for {patience:g} s\n".encode())
         pause(random.uniform(0.1, 0.5))  # noqa: S311 - many that were refused together come back apart
+
+
+def _attached(data: bytes) -> Attached:
+    from gtrun.plugins.payload import digest_of  # noqa: PLC0415 - only a plugin goes so
+
+    return Attached(len(data), digest_of(data))
 
 
 def _unknown(what: str, starts: str | None, heard: "_Heard") -> GtrunError:

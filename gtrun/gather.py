@@ -15,7 +15,7 @@ from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import Glance
 from gtrun.state.ledger import Ledger
 from gtrun.survey import Answer, survey
-from gtrun.systemd.units import is_live, live_tasks
+from gtrun.systemd.units import is_live, live_count
 
 _WAIT = 10.0
 _BOARD_WAIT = 120.0  # seconds: the first look at a large repository reads all of it
@@ -99,7 +99,7 @@ def _world(fleet: Fleet, caller: Account, ledger: Ledger, identity: str, sweep: 
 def _seen(name: str, answer: Answer[Glance], book: Book) -> Seen:
     if answer.value is None:
         return Seen(runs=thought_to_run(name, book), problem=answer.problem)
-    return Seen(runs=live_tasks(answer.value.units), quota=answer.value.quota)
+    return Seen(runs=live_count(answer.value.units), quota=answer.value.quota)
 
 
 def thought_to_run(agent: str, book: Book) -> int:

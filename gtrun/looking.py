@@ -14,7 +14,7 @@ from gtrun.config import Agent, Fleet
 from gtrun.counters import FAILURES, STOPPED_BY_HAND, Book, ledger_result
 from gtrun.errors import BoardUnavailable, GtrunError
 from gtrun.model import Issue, PullRequest, Result, Run, Standing
-from gtrun.names import UNIT_GLOB, IssueKey, unit_name, unit_names
+from gtrun.names import UNIT_GLOBS, IssueKey, plugin_name, unit_name, unit_names
 from gtrun.planner import Backlog, Readiness, Work, readiness
 from gtrun.reach import Worker
 from gtrun.reach import operations as at_agent
@@ -55,7 +55,7 @@ def live(
     fleet: Fleet, caller: Account, *, issue: IssueKey | None = None, agent: str | None = None
 ) -> tuple[list[Live], list[Unreachable]]:
     """Every live unit of the fleet, of one issue or of one agent, and who did not answer."""
-    patterns = at_agent.Patterns([UNIT_GLOB] if issue is None else unit_names(issue))
+    patterns = at_agent.Patterns([*UNIT_GLOBS] if issue is None else unit_names(issue))
     found, silent = [], []
     for answer in survey(agents_of(fleet, agent), fleet, caller, at_agent.live_runs, patterns):
         if answer.value is None or answer.route is None:
@@ -109,7 +109,8 @@ def runs_of(
     past: list[Past] = []
     damaged: list[str] = []
     silent = []
-    identity = reference_of(fleet.board).identity
+    board = "" if plugin_name(issue) is not None else fleet.board.path
+    identity = reference_of(fleet.board).identity if board else ""
     for answer in survey(agents_of(fleet, agent), fleet, caller, at_agent.runs_of, at_agent.OfIssue(issue)):
         if answer.value is None or answer.route is None:
             silent.append(Unreachable(answer.agent, answer.problem, answer.hint))
@@ -118,7 +119,7 @@ def runs_of(
         here = [
             run
             for run in answer.value.runs
-            if run.resolved.board == fleet.board.path and _is_same(run.resolved.board_identity, identity)
+            if run.resolved.board == board and _is_same(run.resolved.board_identity, identity)
         ]
         past += [Past(answer.agent, answer.route, run) for run in here]
         damaged += answer.value.damaged
@@ -152,6 +153,8 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
     stands: Standing | None = None
     pulls: list[PullRequest] = []
     works: list[Work] = []
+    if plugin_name(issue) is not None:
+        return _history_of_plugin(fleet, caller, issue)
     try:
         with open_own(fleet.board) as board:
             identity = board.identity
@@ -176,6 +179,14 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
     ]
     ready = _readiness(fleet, issue, works, past)
     return History(told, stands, ready, pulls, problem, attempts, past, theirs, damaged, silent)
+
+
+def _history_of_plugin(fleet: Fleet, caller: Account, key: IssueKey) -> History:
+    """No board knows of it, and it works in no clone."""
+    with Ledger(caller.state) as ledger:
+        attempts = ledger.attempts(key)
+    past, damaged, silent = runs_of(fleet, caller, key)
+    return History(None, None, None, [], "", attempts, past, [], damaged, silent)
 
 
 def _readiness(fleet: Fleet, issue: IssueKey, works: list[Work], past: list[Past]) -> Readiness | None:

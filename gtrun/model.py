@@ -8,7 +8,7 @@ from gtrun.names import IssueKey, RunId, Token, UnitName
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work as a board tells it; every text in it is untrusted.
+    """One piece of work as a board tells it; every text in it is untrusted. Of a plugin it is the key and a title.
 
     `priority` counts from 0, the most urgent; `created_at` is in seconds since the epoch, and so is `turned_at`, when
     somebody last reopened it or changed its labels (None: nobody has, or the board does not know).
@@ -128,6 +128,24 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self != Sandbox()
 
 
+class Plugin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The plugin that a run is of: `kind` is "wasi" or "executable", `digest` the SHA-256 of its bytes in hexadecimal.
+
+    For a module: `memory_max` and `size` are in bytes, `fuel` counts WebAssembly's own steps (None: any number), and
+    it sees its work folder, and these: `directories` to read, `writable_directories` to change as well.
+    """
+
+    name: str
+    kind: str
+    digest: str
+    size: int
+    arguments: tuple[str, ...] = ()
+    memory_max: int = 0
+    fuel: int | None = None
+    directories: tuple[str, ...] = ()
+    writable_directories: tuple[str, ...] = ()
+
+
 class Credential(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a secret comes from: a file, which may be encrypted (systemd-creds(1)), or what a command prints."""
 
@@ -205,6 +223,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
     and `stop_timeout` are in seconds; `path` and `clones` hold absolute folders; `worktree` is "clone" or "fresh";
     `branch` is a branch of their remotes, empty for the default one; `stash_max` is in bytes.
     `credential_environment` says which variable of the agent program gets which credential.
+    With a `plugin` that is what is executed, and not `command`; `issue` then has its key, and no board has that.
     A newer release than the dispatcher's may read it: a field that is added needs a default.
     """
 
@@ -253,6 +272,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     idle_limit: float | None = None
     notify: Notify = Notify()
+    plugin: Plugin | None = None
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

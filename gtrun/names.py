@@ -6,7 +6,11 @@ from typing import NewType
 from gtrun.errors import UsageError
 
 IssueKey = NewType("IssueKey", str)
-"""An issue as people write it: `142` on the board's default repository, `owner/repo#142` elsewhere."""
+"""What a run is of, as people write it: `142` is an issue of the board's own repository, `owner/repo#142` of another.
+
+The work that a plugin is has a key of its own form, `plugin:NAME`, which no issue can have: all that goes by the key
+(unit name, claim, ledger, history) serves both.
+"""
 
 UnitName = NewType("UnitName", str)
 """A full unit name with its suffix, as `task-142.service`."""
@@ -17,7 +21,8 @@ RunId = NewType("RunId", str)
 Token = NewType("Token", str)
 """Names one attempt and its run record before systemd has given the run an ID: 32 hexadecimal digits."""
 
-UNIT_GLOB = "task-*.service"
+UNIT_GLOBS = ("task-*.service", "plugin-*.service")
+"""Glob patterns for the units of all runs."""
 
 _NUMBER = r"[1-9][0-9]{0,17}"  # an SQLite and a GitHub identifier both fit 63 bits
 _OWNER = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})"
@@ -28,7 +33,10 @@ _URL = re.compile(
     rf"(?P<site>https?://[A-Za-z0-9.-]+(?::[0-9]+)?)/(?P<owner>{_OWNER})/(?P<repo>{_REPO})/issues/(?P<number>{_NUMBER})",
     re.ASCII,
 )
-_UNIT = re.compile(r"task-((?:[a-z0-9_]+\.[a-z0-9_]+\.)?[1-9][0-9]*)(?:-dup([1-9][0-9]*))?\.service", re.ASCII)
+_PLUGIN = r"[a-z0-9](?:(?!-dup[0-9])[a-z0-9_-]){0,31}"
+_PLUGIN_KEY = re.compile(rf"plugin:({_PLUGIN})", re.ASCII)
+_STEM = rf"task-(?:[a-z0-9_]+\.[a-z0-9_]+\.)?[1-9][0-9]*|plugin-{_PLUGIN}"
+_UNIT = re.compile(rf"({_STEM})(?:-dup([1-9][0-9]*))?\.service", re.ASCII)
 _STEM_MAX = 255 - len("task--dup0000.service")  # UNIT_NAME_MAX of systemd, less what we put around a stem
 
 
@@ -66,16 +74,40 @@ def _split_web(address: str) -> tuple[str, str]:
     return site, f"{owner}/{repo}"
 
 
+def plugin_key(name: str) -> IssueKey:
+    """The key of the plugin with this name. Raises UsageError for what is none."""
+    if not re.fullmatch(_PLUGIN, name, re.ASCII):
+        raise UsageError(
+            f"{name[:80]!r} is no name of a plugin",
+            hint="at most 32 characters of a-z, 0-9, - and _, not beginning with - or _, and without -dup1",
+        )
+    return IssueKey(f"plugin:{name}")
+
+
+def plugin_name(key: IssueKey) -> str | None:
+    """The name of the plugin that a key is of; None for an issue's."""
+    match = _PLUGIN_KEY.fullmatch(key)
+    return match[1] if match else None
+
+
+def in_words(key: IssueKey) -> str:
+    """What a run is of, as messages name it: `issue 142`, `plugin disk`."""
+    name = plugin_name(key)
+    return f"issue {key}" if name is None else f"plugin {name}"
+
+
 def _escaped(text: str) -> str:
     return re.sub(r"[^a-z0-9]", lambda match: f"_{ord(match[0]):02x}", text)
 
 
 def unit_name(issue: IssueKey, *, duplicate: int = 0) -> UnitName:
-    """The one name of an issue's unit on every agent: it is the mutex, so it has no random part and no time.
+    """The one name of the unit of an issue or plugin on every agent: the mutex, so without random part and time.
 
     `duplicate` numbers the second, third … unit that `DISPATCH_ALLOW_DUPLICATE` permits.
     """
-    match = _QUALIFIED.fullmatch(issue)
+    match, plugin = _QUALIFIED.fullmatch(issue), plugin_name(issue)
+    if plugin is not None:
+        return UnitName(f"plugin-{plugin}{f'-dup{duplicate}' if duplicate else ''}.service")
     if match:
         stem = f"{_escaped(match[1])}.{_escaped(match[2])}.{match[3]}"
         if len(stem) > _STEM_MAX:
@@ -93,7 +125,7 @@ def unit_names(issue: IssueKey) -> list[str]:
     return [unit_name(issue), unit_name(issue).replace(".service", "-dup*.service")]
 
 
-def is_task_unit(name: str) -> bool:
+def is_run_unit(name: str) -> bool:
     """Whether `unit_name` could have derived this name."""
     return _UNIT.fullmatch(name) is not None
 
@@ -107,7 +139,7 @@ def duplicate_number(name: str) -> int:
 def plain_unit_name(name: str) -> str:
     """The name that the same issue's first unit has; a name that is none of ours stays as it is."""
     match = _UNIT.fullmatch(name)
-    return f"task-{match[1]}.service" if match else name
+    return f"{match[1]}.service" if match else name
 
 
 def probe_unit_name(token: Token) -> UnitName:

@@ -15,11 +15,12 @@ from gtrun.account import Account
 from gtrun.asked import Say
 from gtrun.config import Fleet
 from gtrun.dispatch import Started, dispatch
-from gtrun.errors import GtrunError, NoManager, Refused, UsageError
+from gtrun.errors import AgentTaken, GtrunError, NoManager, Refused, UsageError
 from gtrun.exits import Exit
-from gtrun.gather import Pile, Scene, gather, read_board
+from gtrun.gather import Pile, Scene, gather, read_board, world_of
 from gtrun.model import Issue
-from gtrun.planner import Bar, IssuePlan, Plan, plan
+from gtrun.names import in_words
+from gtrun.planner import Availability, Bar, IssuePlan, Plan, availability, plan
 from gtrun.planner.slots import SlotNotice, slots_of
 from gtrun.quota import QuotaFile
 from gtrun.reach import Worker
@@ -119,6 +120,43 @@ def dispatch_next(fleet: Fleet, order: Order, target: str, worker: Worker, say: 
                 agents = agents - {agent}
 
 
+def choose_for_plugin(fleet: Fleet, order: Order, request: Request) -> list[str]:
+    """The agents of a target that can take a plugin now, who was given something longest ago first.
+
+    Raises Refused (10), NoManager where there is none, StateError.
+    """
+    agents = agents_of(fleet, request.target)
+    with Ledger(order.caller.state, keep=False) as ledger:  # whoever starts it learns the same once more
+        world = msgspec.structs.replace(world_of(fleet, order.caller, ledger), is_for_plugin=True)
+    found = [one for one in availability.agents(world, availability.rigs(world)).values() if one.agent in agents]
+    free = [one for one in found if one.free > 0]
+    if not free:
+        raise _takes_nothing(found)
+    return [one.agent for one in sorted(free, key=lambda one: (one.tally.last_dispatch_at or 0.0, one.agent))]
+
+
+def dispatch_plugin(fleet: Fleet, order: Order, request: Request, worker: Worker, say: Say) -> Started:
+    """Start a plugin on one of its target's agents, with workers forked from one that is nobody yet.
+
+    Raises what `choose_for_plugin` and `dispatch` raise.
+    """
+    check_own_code(fleet, order.caller)
+    *others, last = choose_for_plugin(fleet, order, request)
+    for agent in others:
+        try:
+            with worker.twin() as another:
+                return dispatch(fleet, for_agent(order, request, agent), another, say)
+        except AgentTaken as error:
+            say(f"{in_words(request.issue)} is not for {agent}: {error.message}")
+    with worker.twin() as another:
+        return dispatch(fleet, for_agent(order, request, last), another, say)
+
+
+def for_agent(order: Order, request: Request, agent: str) -> Request:
+    """The request with the agent that was picked for its target."""
+    return msgspec.structs.replace(request, target=agent, sweep=order.sweep)
+
+
 def _without(scene: Scene, taken: Collection[str]) -> Scene:
     if not taken:
         return scene
@@ -130,13 +168,7 @@ def nothing_to_start(made: Plan, target: str, agents: Collection[str]) -> GtrunE
     """Why a plan for one target starts nothing, as the error that ends its dispatch."""
     asked = [one.availability for one in made.agents if one.availability.agent in agents]
     if all(one.free == 0 for one in asked):
-        told = "; ".join(dict.fromkeys(one.why for one in asked))
-        bars = {one.bar for one in asked}
-        if bars == {Bar.DARK}:
-            return Refused(told, code=Exit.QUOTA, hint=f"if that is wrong: gtrun quota clear {asked[0].agent}")
-        if bars == {Bar.UNREACHABLE}:
-            return NoManager(told, hint="gtrun doctor says what is in the way")
-        return Refused(told, code=Exit.NO_CAPACITY, hint="gtrun rigs shows what each agent can take")
+        return _takes_nothing(asked)
     counts = Counter(one.readiness.held.value for one in made.issues if one.readiness.held is not None)
     why = ", ".join(f"{number} {what.replace('-', ' ')}" for what, number in sorted(counts.items()))
     return Refused(
@@ -144,6 +176,16 @@ def nothing_to_start(made: Plan, target: str, agents: Collection[str]) -> GtrunE
         code=Exit.NOTHING_READY,
         hint="gtrun sweep --dry-run says why of each issue",
     )
+
+
+def _takes_nothing(asked: Sequence[Availability]) -> GtrunError:
+    told = "; ".join(dict.fromkeys(one.why for one in asked))
+    bars = {one.bar for one in asked}
+    if bars == {Bar.DARK}:
+        return Refused(told, code=Exit.QUOTA, hint=f"if that is wrong: gtrun quota clear {asked[0].agent}")
+    if bars == {Bar.UNREACHABLE}:
+        return NoManager(told, hint="gtrun doctor says what is in the way")
+    return Refused(told, code=Exit.NO_CAPACITY, hint="gtrun rigs shows what each agent can take")
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):

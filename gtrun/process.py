@@ -76,16 +76,21 @@ def relay(
     *,
     environment: Mapping[str, str],
     deadline: Callable[[], float | None],
+    given: bytes = b"",
 ) -> int:
-    """Run a program without input until it ends; returns its exit code, or the negative number of a signal.
+    """Run a program until it ends; returns its exit code, or the negative number of a signal.
 
-    `hear` gets what it writes as it comes, to stdout (1) or stderr (2), and says with True that nothing else is wanted:
-    then it is ended. `deadline` is asked before each wait: an instant of time.monotonic() or None. Raises TimeoutError.
+    Its input is what is `given`. `hear` gets what it writes as it comes, to stdout (1) or stderr (2), and says with
+    True that nothing else is wanted: then it is ended. `deadline` is asked before each wait: an instant of
+    time.monotonic() or None. Raises TimeoutError.
     """
     tied = ["setpriv", "--pdeathsig=TERM", "--", *argv]
-    with subprocess.Popen(
-        tied, env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as child:
+    with (
+        _input(given) as source,
+        subprocess.Popen(
+            tied, env=dict(environment), stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as child,
+    ):
         try:
             return _relay(child, hear, deadline)
         finally:
@@ -94,6 +99,18 @@ def relay(
                 child.wait(1.0)
             except subprocess.TimeoutExpired:  # it was stopped
                 child.kill()
+
+
+@contextlib.contextmanager
+def _input(given: bytes) -> Iterator[int]:
+    """A descriptor to read from: a file in memory, which nobody has to fill while its reader works."""
+    if not given:
+        yield subprocess.DEVNULL
+        return
+    with os.fdopen(os.memfd_create("input", os.MFD_CLOEXEC), "w+b") as file:
+        file.write(given)
+        file.seek(0)
+        yield file.fileno()
 
 
 def quick(argv: Sequence[str], *, seconds: float, most: int = 4 << 20) -> bytes | None:

@@ -1,23 +1,26 @@
-"""What is asked for: which issue, by which agent, on whose word; and the run that it comes to."""
+"""What is asked for: which issue or plugin, by which agent, on whose word; and the run that it comes to."""
 
 import os
 import time
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from gtrun.account import Account
-from gtrun.config import Agent, Fleet
+from gtrun.config import Agent, Fleet, PluginProfile
 from gtrun.config.trust import check_executed
 from gtrun.errors import ConfigError
 from gtrun.model import BoardRef, Comment, Issue, ResolvedRun
-from gtrun.names import IssueKey, Token, identifier, unit_name
+from gtrun.names import IssueKey, Token, identifier, plugin_name, unit_name
 from gtrun.previous import previous
 from gtrun.release.installation import executed
 
 
 class Request(msgspec.Struct, frozen=True):
     """Who wants which issue run by which agent. `environment` holds the hatches (DISPATCH_…, GTRUN_BACKEND).
+
+    With a `payload` it is a plugin, whose bytes these are and whose key takes the place of the issue's.
 
     `caller` is the account that dispatches, `by` who asked it to, as the ledger and the run record keep it. `sweep`
     names the pass that picked the issue; it is empty if a person named it.
@@ -29,13 +32,19 @@ class Request(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
     by: str
     sweep: str = ""
+    payload: bytes = b""
+
+    @property
+    def is_plugin(self) -> bool:
+        """Whether it is a plugin that is to be run."""
+        return plugin_name(self.issue) is not None
 
 
 def dispatchable(fleet: Fleet, request: Request) -> Agent:
     """The agent that was named, if it can be given work. Raises UsageError, ConfigError."""
     agent = fleet.agent(request.target)
     check_own_code(fleet, request.caller)
-    if not agent.run.command:
+    if not agent.run.command and not request.is_plugin:
         where = fleet.source or "fleet.toml"
         raise ConfigError(
             f"agent {agent.name} has no command to run",
@@ -78,7 +87,7 @@ def resolved(
         board_github=board.github,
         terminal_labels=fleet.board.terminal_labels,
         terminal_glyphs=fleet.board.terminal_glyphs,
-        backend=profile.backend or os.path.basename(profile.command[0]),  # noqa: PTH119
+        backend=profile.backend or os.path.basename(next(iter(profile.command), "")),  # noqa: PTH119
         command=profile.command,
         prompt="",
         workdir=profile.workdir or "~",
@@ -105,4 +114,36 @@ def resolved(
         branch=profile.branch,
         stash_max=profile.stash_max,
         notify=fleet.notify,
+    )
+
+
+def resolved_plugin(fleet: Fleet, agent: Agent, token: Token, request: Request) -> ResolvedRun:
+    """The run of a plugin: in the unit that the agent's profile describes, without what is for agent programs.
+
+    No clone, no secret, no quota, no board; the limits of the plugin's own go before those of the profile. Raises
+    LaunchFailed for bytes that are no plugin, ConfigError for a setting that its kind does not know.
+    """
+    from gtrun.plugins.payload import EXECUTABLE, described  # noqa: PLC0415 - what no issue needs
+
+    profile, wanted = agent.run, fleet.plugins.get(str(plugin_name(request.issue)), PluginProfile())
+    plugin = described(request.issue, request.payload, wanted, source=fleet.source or "fleet.toml")
+    issue = Issue(key=request.issue, title=f"{plugin.kind} plugin, SHA-256 {plugin.digest[:12]}")
+    run = resolved(fleet, agent, token, issue, (), board=BoardRef(""), by=request.by)
+    limits = profile.limits
+    if plugin.kind == EXECUTABLE and wanted.memory_max is not None:
+        limits = replace(limits, memory_max=wanted.memory_max)
+    return replace(
+        run,
+        plugin=plugin,
+        backend="plugin",
+        command=(str(request.issue),),  # which an older gtrun looks for as a program, in vain
+        workdir="",
+        time_limit=wanted.time_limit,
+        idle_limit=None,
+        limits=limits,
+        credentials={},
+        credential_environment={},
+        quota_patterns=(),
+        quota_exit_codes=(),
+        clones=(),
     )

@@ -78,10 +78,11 @@ class Scene:
         return [run["ending"]["result"] if run["ending"] else None for run in self.runs(issue)]
 
     def units(self) -> list[str]:
-        """Every task unit that the account's manager has loaded, whatever its state."""
+        """Every unit of a run that the account's manager has loaded, whatever its state."""
         listed = self.box.run(
-            "systemctl", "--user", "list-units", "--all", "--plain", "--no-legend", "task-*", account=self.account
-        )
+            "systemctl", "--user", "list-units", "--all", "--plain", "--no-legend", "task-*", "plugin-*",
+            account=self.account,
+        )  # fmt: skip
         return [line.split()[0] for line in listed.out.splitlines()]
 
     def ends(self, issue: str, *, timeout: float = 20.0) -> None:
@@ -103,8 +104,8 @@ class Scene:
         return [(attempt["outcome"], attempt["code"], attempt["reason"]) for attempt in told]
 
     def idle(self, *, timeout: float = 15.0) -> None:
-        """Wait until no task unit is left in the account's manager."""
-        self.box.wait_for("no task unit", lambda: not self.units(), timeout=timeout)
+        """Wait until no unit of a run is left in the account's manager."""
+        self.box.wait_for("no unit of a run", lambda: not self.units(), timeout=timeout)
 
     def appears(self, inside: str, *, timeout: float = 10.0) -> str:
         """Wait for a file that the agent program writes; returns its text."""

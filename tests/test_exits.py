@@ -20,7 +20,7 @@ def test_every_error_has_its_code():
     }
     assert codes == {
         "GtrunError": 1, "UsageError": 2, "ConfigError": 78, "Refused": 1, "LaunchFailed": 1, "NoManager": 69,
-        "ManagerSilent": 69, "BoardUnavailable": 75, "StateError": 1, "NoSuchIssue": 1,
+        "ManagerSilent": 69, "BoardUnavailable": 75, "StateError": 1, "NoSuchIssue": 1, "AgentTaken": 1,
     }  # fmt: skip
 
 

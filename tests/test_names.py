@@ -16,9 +16,12 @@ from gtrun.names import (
     duplicate_number,
     encode_path,
     identifier,
+    in_words,
     is_plain_argument,
-    is_task_unit,
+    is_run_unit,
     parse_issue,
+    plugin_key,
+    plugin_name,
     unit_name,
     unit_names,
 )
@@ -26,7 +29,9 @@ from gtrun.names import (
 numbers = st.integers(1, 10**18 - 1).map(str)
 owners = st.from_regex(r"\A[a-z0-9][a-z0-9-]{0,38}\Z")
 repositories = st.from_regex(r"\A[a-z0-9._-]{1,100}\Z").filter(lambda name: name not in {".", ".."})
-keys = st.one_of(numbers, st.builds("{}/{}#{}".format, owners, repositories, numbers)).map(parse_issue)
+plugins = st.from_regex(r"\A[a-z0-9][a-z0-9_-]{0,31}\Z").filter(lambda name: not re.search("-dup[0-9]", name))
+issues = st.one_of(numbers, st.builds("{}/{}#{}".format, owners, repositories, numbers)).map(parse_issue)
+keys = st.one_of(issues, plugins.map(plugin_key))
 duplicates = st.integers(0, 9999)
 
 
@@ -106,6 +111,8 @@ def test_whatever_is_accepted_is_a_key_in_its_one_spelling(text):
         ("142", 1, "task-142-dup1.service"),
         ("o/r#142", 0, "task-o.r.142.service"),
         ("my-org/a_b.c#7", 2, "task-my_2dorg.a_5fb_2ec.7-dup2.service"),
+        ("plugin:disk", 0, "plugin-disk.service"),
+        ("plugin:a-b_c-dup", 1, "plugin-a-b_c-dup-dup1.service"),
     ],
 )
 def test_unit_names_by_example(key, duplicate, name):
@@ -116,6 +123,8 @@ def test_unit_names_by_example(key, duplicate, name):
 @example("1", 1, "o/r#1", 0)
 @example("a-b/c#1", 0, "a/b-c#1", 0)
 @example("a/b#1", 0, "a/b-dup1#1", 0)
+@example("plugin:1", 0, "1", 0)
+@example("plugin:a-dup", 1, "plugin:a", 1)
 def test_no_two_units_share_a_name(one, one_duplicate, other, other_duplicate):
     same = unit_name(one, duplicate=one_duplicate) == unit_name(other, duplicate=other_duplicate)
     assert same == ((one, one_duplicate) == (other, other_duplicate))
@@ -140,7 +149,7 @@ def test_every_unit_name_is_one_that_systemd_takes_and_we_recognise(key, duplica
     name = unit_name(key, duplicate=duplicate)
     assert re.fullmatch(r"[A-Za-z0-9:_.\\-]+\.service", name)  # unit_name_is_valid() of systemd
     assert len(name) <= 255
-    assert is_task_unit(name)
+    assert is_run_unit(name)
     assert duplicate_number(name) == duplicate
 
 
@@ -182,11 +191,34 @@ def test_the_patterns_of_an_issue_match_its_units_and_no_others(key, other, dupl
             "task-foo.service",
             "",
         ),
+        *(
+            "plugin-.service",
+            "plugin--x.service",
+            "plugin-X.service",
+            "plugin-x-dup1-dup2.service",
+            "plugin-x-dup0.service",
+            f"plugin-{'x' * 33}.service",
+            "xplugin-x.service",
+            "plugin-x.timer",
+        ),
     ],
 )
 def test_names_that_we_did_not_derive_are_not_ours(name):
-    assert not is_task_unit(name)
+    assert not is_run_unit(name)
     assert duplicate_number(name) == 0
+
+
+@given(keys)
+def test_a_key_is_of_an_issue_or_of_a_plugin(key):
+    name = plugin_name(key)
+    assert (name is None) == (not key.startswith("plugin:"))
+    assert in_words(key) == (f"issue {key}" if name is None else f"plugin {name}")
+
+
+@pytest.mark.parametrize("name", ["", "-a", "_a", "A", "a.b", "a/b", "a b", "a-dup1", "a-dup1-b", "a" * 33, "é", "a\n"])
+def test_what_is_no_name_of_a_plugin(name):
+    with pytest.raises(UsageError, match="is no name of a plugin"):
+        plugin_key(name)
 
 
 def test_the_identifier_tells_two_runs_of_one_unit_apart():

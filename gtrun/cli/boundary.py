@@ -97,7 +97,7 @@ def complain(error: GtrunError) -> None:
         print(f"gtrun: hint: {plain(error.hint)}", file=sys.stderr)
 
 
-def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:  # noqa: C901 - a case a command
+def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:  # noqa: C901, PLR0912 - a case a command
     match arguments:
         # What the unit executes, and the plain form of the one command that is typed and timed most: neither has
         # an option, so neither pays for the option parser (32 of 75 ms).
@@ -108,6 +108,10 @@ def _command(arguments: Sequence[str], forwarded: "Invocation | None") -> int:  
         case ["probe"]:  # what `doctor` tries a profile out with: it is looked at, and stopped
             signal.pause()
             return Exit.DONE
+        case ["wasi", order]:  # what runs a plugin that is a WebAssembly module, in its unit
+            from gtrun.plugins.host import host  # noqa: PLC0415
+
+            return host(order)
         case ["enter"]:
             from gtrun.runner.enter import enter  # noqa: PLC0415
 

@@ -99,6 +99,52 @@ def dispatch_picked(
             return _wait(started, another, as_json=as_json)
 
 
+def dispatch_plugin(
+    invocation: Invocation,
+    target: str,
+    file: str,
+    *,
+    dry_run: bool = False,
+    wait: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Dispatch a plugin, in the same words: to the agent that is named, or to one of a rig."""
+    from gtrun import pick  # noqa: PLC0415 - what a dispatch that names its issue does not pay for
+    from gtrun.plugins import payload  # noqa: PLC0415
+
+    key = payload.key_of(file)
+    data = payload.read(file) if invocation.attached is None else invocation.attached
+    payload.kind_of(data)
+    with Worker.start() as worker:
+        fleet, caller = invocation.fleet(), invocation.caller()
+        if belongs_elsewhere(invocation, fleet):
+            worker.close()
+            return run_there(invocation, fleet, starts=f"gtrun live {key}", attached=data)
+        end_with_connection(invocation)
+        request = Request(target, key, caller, invocation.environment, invocation.by(), payload=data)
+        order = pick.Order(
+            caller=caller, environment=invocation.environment, by=invocation.by(), sweep=pick.new_sweep()
+        )
+        is_rig = target in fleet.rigs
+        if dry_run:
+            if is_rig:
+                request = pick.for_agent(order, request, pick.choose_for_plugin(fleet, order, request)[0])
+            with worker.twin() as another:
+                _show_plan(rehearse(fleet, request, another, say), as_json=as_json)
+            return Exit.DONE
+        if is_rig:
+            started = pick.dispatch_plugin(fleet, order, request, worker, say)
+        else:
+            with worker.twin() as another:
+                started = start_run(fleet, request, another, say)
+        if not wait:
+            _report(started, None, as_json=as_json)
+            return Exit.DONE
+        with worker.twin() as another:
+            another.act_as(route_of(fleet, fleet.agents[started.run.agent], caller))
+            return _wait(started, another, as_json=as_json)
+
+
 def _show_plan(plan: Prepared, *, as_json: bool) -> None:
     if as_json:
         document(

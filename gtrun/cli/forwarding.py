@@ -35,12 +35,12 @@ def belongs_elsewhere(invocation: Invocation, fleet: Fleet) -> bool:
     return True
 
 
-def run_there(invocation: Invocation, fleet: Fleet, *, starts: str | None = None) -> int:
+def run_there(invocation: Invocation, fleet: Fleet, *, starts: str | None = None, attached: bytes | None = None) -> int:
     """Have the command run where claims are made (see `gtrun.forward`), with its output on our own streams."""
     from gtrun import forward  # noqa: PLC0415
 
     caller, environment = invocation.caller(), invocation.environment
-    return forward.run_there(fleet, caller, invocation.arguments, environment, _write, starts=starts)
+    return forward.run_there(fleet, caller, invocation.arguments, environment, _write, starts=starts, attached=attached)
 
 
 def _write(number: int, data: bytes) -> None:
@@ -75,8 +75,9 @@ def _print_on_both(line: str) -> None:
 
 def opened(payload: str) -> Invocation:
     """The invocation that was forwarded; its hatches take the place of those that the account's own login has set."""
-    from gtrun.forward import HATCHES, unpack  # noqa: PLC0415
+    from gtrun.forward import HATCHES, received, unpack  # noqa: PLC0415
 
     order = unpack(payload)
+    attached = None if order.attached is None else received(order.attached, sys.stdin.buffer)
     environment = {name: value for name, value in os.environ.items() if name not in HATCHES}
-    return Invocation({**environment, **order.environment}, None, order.arguments, order.origin)
+    return Invocation({**environment, **order.environment}, None, order.arguments, order.origin, attached)

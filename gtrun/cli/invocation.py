@@ -14,13 +14,15 @@ from gtrun.text import plain, shorten
 class Invocation(msgspec.Struct, frozen=True):
     """The environment and the global options of one command line.
 
-    `arguments` are the command and its own, as they were typed; `origin` is who forwarded it to here, if anybody did.
+    `arguments` are the command and its own, as they were typed; `origin` is who forwarded it to here, if anybody did,
+    and `attached` the bytes of the file that came with it.
     """
 
     environment: Mapping[str, str]
     config: Path | None = None
     arguments: Sequence[str] = ()
     origin: Origin | None = None
+    attached: bytes | None = None
 
     @classmethod
     def of(

@@ -12,6 +12,7 @@ from gtrun.config.schema import (
     BoardConfig,
     ClaimConfig,
     Fleet,
+    PluginProfile,
     Rig,
     RunProfile,
     Schedule,
@@ -115,6 +116,20 @@ FLEET = Keys(
         ),
         "notify": Keys({"command": values.absolute_command, "timeout": values.duration}),
         "run": _RUN,
+        "plugins": Named(
+            values.plugin,
+            Keys(
+                {
+                    "cooldown": values.duration,
+                    "time_limit": values.duration,
+                    "memory_max": values.size,
+                    "arguments": values.arguments,
+                    "fuel": values.fuel,
+                    "directories": values.folders,
+                    "writable_directories": values.folders,
+                }
+            ),
+        ),
         "rigs": Named(
             values.name,
             Keys({"gtrun": values.program_path, "host": values.host, "max_runs": values.count}),
@@ -167,6 +182,7 @@ def parse(data: bytes, source: str, *, caller: str, home: str, board: str, lock:
     return Fleet(
         source=source, board=board_config, claim=ClaimConfig(**claim), rigs=rigs, agents=agents,
         schedule=Schedule(**tree.get("schedule", {})), notify=Notify(**tree.get("notify", {})),
+        plugins={name: PluginProfile(**table) for name, table in tree.get("plugins", {}).items()},
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from gtrun.errors import UsageError
 from gtrun.model import Credential, GitHubPlace, Limits, Notify, Sandbox
-from gtrun.names import IssueKey, parse_issue
+from gtrun.names import IssueKey, parse_issue, plugin_key
 
 DEFAULT_RIG = "here"
 """The rig where no rig is named: this very box. Not the host's name, which changes."""
@@ -102,6 +102,22 @@ class RunProfile(msgspec.Struct, frozen=True, kw_only=True):
     stash_max: int = 512 << 20
 
 
+class PluginProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """How the plugin of that name is run; times are in seconds, `memory_max` in bytes (None: what is usual).
+
+    After a run that succeeded there is no other for `cooldown`. The last three are for WebAssembly modules alone;
+    folders may begin with `~/`, the home of the agent's account.
+    """
+
+    cooldown: float | None = None
+    time_limit: float = 600.0
+    memory_max: int | None = None
+    arguments: tuple[str, ...] = ()
+    fuel: int | None = None
+    directories: tuple[str, ...] = ()
+    writable_directories: tuple[str, ...] = ()
+
+
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """A unix account on a rig; `account` is None for the account that dispatches.
 
@@ -128,6 +144,12 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     agents: dict[str, Agent]
     schedule: Schedule = Schedule()
     notify: Notify = Notify()
+    plugins: dict[str, PluginProfile] = {}
+
+    def work_key(self, text: str) -> IssueKey:
+        """What `issue_key` takes, or the `plugin:NAME` that a plugin goes by. Raises UsageError."""
+        name = text.removeprefix("plugin:")
+        return self.issue_key(text) if name == text else plugin_key(name)
 
     def issue_key(self, text: str) -> IssueKey:
         """The issue that was typed; one of the board's own repository has its number alone, however it is written.

@@ -4,8 +4,9 @@ import re
 
 from gtrun import measures
 from gtrun.config.shapes import WrongValueError, found
+from gtrun.errors import UsageError
 from gtrun.model import Credential
-from gtrun.names import is_plain_argument, is_repository
+from gtrun.names import is_plain_argument, is_repository, plugin_key
 from gtrun.placeholders import fields, literal_prefix
 
 PLACEHOLDERS = ("issue", "url", "run", "agent", "workdir", "prompt_file", "prompt", "title", "attempt")
@@ -118,6 +119,14 @@ def name(value: str) -> None:
         )
 
 
+def plugin(value: str) -> None:
+    """Checks the name of a plugin."""
+    try:
+        plugin_key(value)
+    except UsageError as error:
+        raise WrongValueError(f"expected {error.hint}") from None
+
+
 def reference(value: object) -> str:
     """The name of an agent or rig as a value."""
     name(text(value))
@@ -202,6 +211,21 @@ def path(value: object) -> str:
 def folder(value: object) -> str:
     """A `path`, or the home itself."""
     return "~" if value == "~" else path(value)
+
+
+def folders(value: object) -> tuple[str, ...]:
+    """Folders that a plugin sees, each under its own name."""
+    return tuple(path(item) for item in _list(value, '["~/reports"]'))
+
+
+def arguments(value: object) -> tuple[str, ...]:
+    """The arguments of a plugin, as they are."""
+    return tuple(text(item) for item in _list(value, '["--older-than", "30"]'))
+
+
+def fuel(value: object) -> int:
+    """How many steps a module may take."""
+    return _whole(value, 1, (1 << 63) - 1)
 
 
 def clones(value: object) -> tuple[str, ...]:

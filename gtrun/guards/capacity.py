@@ -18,4 +18,4 @@ def check(question: Question) -> Verdict:
     if found is None or found.bar is None:
         return Pass()
     hint = _HINTS.get(found.bar, "an issue that is named does not wait: gtrun dispatch AGENT ISSUE")
-    return Refuse(found.why, Exit.NO_CAPACITY, hint)
+    return Refuse(found.why, Exit.NO_CAPACITY, hint, is_of_agent=True)

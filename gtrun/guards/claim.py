@@ -7,6 +7,7 @@ dispatcher can ask. That is why this guard has no window, where the two before i
 from gtrun.exits import Exit
 from gtrun.guards.duplicate import allowed, refusal
 from gtrun.guards.verdict import Open, Pass, Question, Refuse, Verdict
+from gtrun.names import in_words
 from gtrun.systemd.units import is_live
 
 
@@ -25,7 +26,7 @@ def check(question: Question) -> Verdict:
             return refusal(agent, question.issue, live[0])
         there = f"{live[0].name} ({live[0].active}/{live[0].sub})"
         hint = f"look at it with: gtrun live {question.issue}"
-        return Refuse(f"issue {question.issue} is live on agent {agent}: {there}", Exit.CLAIMED, hint)
+        return Refuse(f"{in_words(question.issue)} is live on agent {agent}: {there}", Exit.CLAIMED, hint)
     if view.problem:
         return Open(view.problem)
     if view.unreachable:

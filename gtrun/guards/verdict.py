@@ -20,11 +20,12 @@ class Pass(msgspec.Struct, frozen=True):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """It must not be started, and why; `code` is the exit code that says so."""
+    """It must not be started, and why; `code` is the exit code that says so. `is_of_agent`: another may take it."""
 
     reason: str
     code: Exit
     hint: str = ""
+    is_of_agent: bool = False
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -59,11 +60,25 @@ class FleetView(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class Past(msgspec.Struct, frozen=True):
+    """What is known of a plugin's earlier runs: when the last one that succeeded ended, in seconds since the epoch.
+
+    `newest` names the last attempt that was started, `is_overtaken` says that there was another one when this dispatch
+    began. `problem` is why one run's end is not known.
+    """
+
+    succeeded_at: float | None = None
+    newest: str = ""
+    is_overtaken: bool = False
+    problem: str = ""
+
+
 class Question(msgspec.Struct, frozen=True):
     """One dispatch as the guards see it. What is callable is asked when a guard needs it.
 
     `now` is in seconds since the epoch; `units` are those of the issue on the agent itself. `availability` is what the
-    agent can take by itself, None for an issue that a person named.
+    agent can take by itself, None for what a person named an agent for. `cooldown` and `past` are those of a plugin,
+    None for one without, and for an issue.
     """
 
     issue: IssueKey
@@ -77,3 +92,5 @@ class Question(msgspec.Struct, frozen=True):
     units: Callable[[], list[UnitState]]
     fleet: Callable[[], FleetView]
     availability: "Callable[[], Availability] | None" = None
+    cooldown: float | None = None
+    past: Callable[[], Past] | None = None

@@ -30,7 +30,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class World(msgspec.Struct, frozen=True, kw_only=True):
     """The fleet as one pass sees it. `now` is in seconds since the epoch.
 
-    `sweep` names the pass: what a target was given by this very one does not make it settle.
+    `sweep` names the pass: what a target was given by this very one does not make it settle. A plugin, for which an
+    agent can be looked for as well, needs no agent program and no entitlement.
     """
 
     fleet: Fleet
@@ -38,6 +39,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     book: Book = Book()
     now: float
     sweep: str = ""
+    is_for_plugin: bool = False
 
 
 class Bar(StrEnum):
@@ -149,6 +151,8 @@ def _barred(world: World, agent: Agent, seen: Seen, rig: RigAvailability) -> _Ba
         return paused
     if seen.problem:
         return _Barred(Bar.UNREACHABLE, f"{agent.name} does not answer: {seen.problem}")
+    if world.is_for_plugin:
+        return None
     if not agent.run.command:
         return _Barred(Bar.NO_COMMAND, f"{agent.name} has no command in fleet.toml")
     return _dark(agent, seen.quota, world.now)

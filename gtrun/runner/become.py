@@ -1,4 +1,4 @@
-"""The last thing that a runner does: it becomes the agent program, by execve(2), or says why it cannot."""
+"""The last thing that a runner does: by execve(2) it becomes the agent program or the plugin, or says why it cannot."""
 
 import os
 import resource
@@ -23,7 +23,23 @@ def resolved_here(
 ) -> Program:
     """`resolve` with the stack limit of this very process."""
     stack = resource.getrlimit(resource.RLIMIT_STACK)[0] % (1 << 64)  # -1 is no limit
+    if run.plugin is not None:
+        from gtrun.plugins import program as plugins  # noqa: PLC0415 - what no issue needs
+
+        return plugins.resolve(run, run_id, inherited=inherited, stack=stack)
     return resolve(run, run_id, prompt_file, inherited=inherited, secrets=secrets, stack=stack)
+
+
+def armed(program: Program, run: ResolvedRun, payload: bytes, record: int) -> Program:
+    """An agent program as it is; for a plugin, with its bytes as they were checked (`gtrun.plugins.program`).
+
+    Raises LaunchFailed if these are not they, OSError.
+    """
+    if run.plugin is None:
+        return program
+    from gtrun.plugins import program as plugins  # noqa: PLC0415 - what no issue needs
+
+    return plugins.armed(program, run, payload, record)
 
 
 def become(program: Program) -> NoReturn:

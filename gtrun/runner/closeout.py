@@ -100,10 +100,11 @@ def _write_ending(record: Record, environment: Mapping[str, str], *, manager_wai
         disposed=record.disposed,
         was_executed=record.entered if run.resolved.sandbox.is_asked_for else run.begun_at is not None,
         idle_for=run.idle_for,
+        ended_for=record.ended_for,
         limit_reached=limit is not None and active is not None and active >= limit,
     )
     judgement, told = judge(evidence), None
-    if judgement == Judgement(Result.FAILED) and code == "exited":
+    if judgement == Judgement(Result.FAILED) and code == "exited" and run.resolved.plugin is None:
         from gtrun.runner.last_words import exhausted_quota  # noqa: PLC0415 - 6 ms, which only a run that failed pays
 
         told = exhausted_quota(run.resolved, int(status))

@@ -8,7 +8,7 @@ import time
 
 from gtrun.errors import GtrunError, LaunchFailed
 from gtrun.runner import handover
-from gtrun.runner.become import NOT_EXECUTABLE, NOT_FOUND, become, complained, resolved_here, why_not
+from gtrun.runner.become import NOT_EXECUTABLE, NOT_FOUND, armed, become, complained, resolved_here, why_not
 from gtrun.runner.update import go_on_inside
 from gtrun.state import record as records
 from gtrun.state.record import Entered, GaveUp
@@ -31,7 +31,9 @@ def enter() -> int:
     except LaunchFailed as error:
         return _give_up(record, error, NOT_FOUND)
     try:
-        become(program)
+        become(armed(program, handed.run, handed.payload, record))
+    except LaunchFailed as error:
+        return _give_up(record, error, NOT_EXECUTABLE)
     except OSError as error:
         return _give_up(record, LaunchFailed(why_not(program, error)), NOT_EXECUTABLE)
 

@@ -30,7 +30,7 @@ class Handover(msgspec.Struct, frozen=True):
     """What the runner has come to: the run to execute, or the exit code with which it ended instead.
 
     `release` is the one that the runner ended up in, empty for none. `secrets` are variables that credentials make: in
-    memory, as they are for the agent program.
+    memory, as they are for the agent program. `payload` has the bytes of a plugin.
     """
 
     run: ResolvedRun
@@ -39,6 +39,7 @@ class Handover(msgspec.Struct, frozen=True):
     prompt_file: str
     secrets: dict[str, str]
     code: int | None = None
+    payload: bytes = b""
 
 
 def give(handover: Handover, record: int, environment: Mapping[str, str]) -> None:

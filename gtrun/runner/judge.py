@@ -4,6 +4,7 @@ import msgspec
 
 from gtrun.measures import human_seconds
 from gtrun.model import Result
+from gtrun.state.record import EndedFor
 from gtrun.systemd import exitstatus
 
 # signals by which a program ends itself; every other one was sent to it
@@ -19,6 +20,7 @@ class Evidence(msgspec.Struct, frozen=True):
     not be asked. `stop_asked_by`
     is who asked gtrun to stop it. `limit_reached` is whether the unit was active for as long as its time limit.
     `idle_for` is for how many seconds it had done nothing when gtrun asked to stop it for that; None if it did not.
+    `ended_for` is why what executes a plugin has ended it, and as what.
     `exhausted` is what the program said of a used-up quota, which is asked only if it failed.
     """
 
@@ -33,6 +35,7 @@ class Evidence(msgspec.Struct, frozen=True):
     limit_reached: bool = False
     exhausted: str = ""
     idle_for: float | None = None
+    ended_for: EndedFor | None = None
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -67,9 +70,15 @@ def judge(seen: Evidence) -> Judgement:
         return _stopped(seen)
     if not exited and seen.exit_status not in _OWN_SIGNALS:
         return Judgement(Result.KILLED, "from outside")
-    if clean:
+    return _exited(seen) if exited else Judgement(Result.FAILED)
+
+
+def _exited(seen: Evidence) -> Judgement:
+    if seen.ended_for is not None:
+        return Judgement(seen.ended_for.result, seen.ended_for.reason)
+    if seen.exit_status == "0":
         return Judgement(Result.SUCCESS)
-    return Judgement(Result.QUOTA, seen.exhausted) if exited and seen.exhausted else Judgement(Result.FAILED)
+    return Judgement(Result.QUOTA, seen.exhausted) if seen.exhausted else Judgement(Result.FAILED)
 
 
 _BEFORE = {

@@ -26,7 +26,7 @@ from gtrun.names import RunId, decode_path
 from gtrun.program import Program
 from gtrun.runner import handover
 from gtrun.runner import update as update_step
-from gtrun.runner.become import NOT_EXECUTABLE, NOT_FOUND, become, complained, resolved_here, why_not
+from gtrun.runner.become import NOT_EXECUTABLE, NOT_FOUND, armed, become, complained, resolved_here, why_not
 from gtrun.runner.handover import Handover
 from gtrun.runner.update import this_release
 from gtrun.state import outbox
@@ -44,6 +44,7 @@ class _Ready(msgspec.Struct, frozen=True):
     run_id: RunId
     program: Program | None = None
     secrets: dict[str, str] = {}
+    payload: bytes = b""
     code: int = 0
 
 
@@ -61,23 +62,27 @@ def run(encoded_path: str) -> int:
             if ready.program.wants_prompt_file:
                 _write_prompt(ready.program, prompt_file)
             if not is_sandboxed:
-                become(ready.program)
-        except OSError as error:
+                with open(path, "r+b") as record_file:
+                    become(armed(ready.program, ready.run, ready.payload, record_file.fileno()))
+        except (OSError, LaunchFailed) as error:
+            failure = error if isinstance(error, LaunchFailed) else LaunchFailed(why_not(ready.program, error))
             with Record(path) as record:
-                code = _give_up(record, LaunchFailed(why_not(ready.program, error)), NOT_EXECUTABLE)
+                code = _give_up(record, failure, NOT_EXECUTABLE)
             ready = msgspec.structs.replace(ready, program=None, code=code)
     if not is_sandboxed:
         return ready.code
     code_instead = ready.code if ready.program is None else None
     # opened anew: a lock on this one is nobody's who goes on holding it
     with open(path, "r+b") as record_file:
-        handed = Handover(ready.run, ready.run_id, this_release(), str(prompt_file), ready.secrets, code_instead)
+        handed = Handover(
+            ready.run, ready.run_id, this_release(), str(prompt_file), ready.secrets, code_instead, ready.payload
+        )
         handover.give(handed, record_file.fileno(), os.environ)
     return 0
 
 
 def _prepare(path: Path, encoded_path: str, prompt_file: Path) -> _Ready:
-    """All that comes before the agent program."""
+    """All that comes before what is executed."""
     run_id = _invocation()
     try:
         record = Record(path)
@@ -93,6 +98,13 @@ def _prepare(path: Path, encoded_path: str, prompt_file: Path) -> _Ready:
     if not is_going_on and record.run.resolved.update:
         update_step.update(path, encoded_path, begun)
     resolved = record.run.resolved
+    if resolved.plugin is not None:
+        return _prepare_plugin(path, resolved, run_id)
+    return _prepare_program(path, resolved, run_id, prompt_file)
+
+
+def _prepare_program(path: Path, resolved: ResolvedRun, run_id: RunId, prompt_file: Path) -> _Ready:
+    """What comes before an agent program: its clones, whether its issue is still work, the started marker."""
     try:
         resolved = _sync_clones(path, resolved, run_id) if resolved.clones else resolved
     except LaunchFailed as error:
@@ -117,6 +129,16 @@ def _prepare(path: Path, encoded_path: str, prompt_file: Path) -> _Ready:
         except GtrunError as error:
             print(f"gtrun: the started marker is owed: {error.message}", file=sys.stderr)
         return _Ready(resolved, run_id, program, secrets)
+
+
+def _prepare_plugin(path: Path, run: ResolvedRun, run_id: RunId) -> _Ready:
+    """What comes before a plugin: no board has to be asked about it, and none is told."""
+    try:
+        payload = records.read_payload(path)
+        return _Ready(run, run_id, resolved_here(run, run_id, "", os.environ, {}), payload=payload)
+    except (LaunchFailed, StateError) as error:
+        with _reopened(path) as record:
+            return _Ready(run, run_id, code=_give_up(record, error, NOT_EXECUTABLE))
 
 
 def _invocation() -> RunId:

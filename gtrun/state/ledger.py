@@ -19,7 +19,7 @@ from gtrun.counters import FAILURES, STOPPED_BY_HAND, Book, Pause, Tally, Tried,
 from gtrun.errors import StateError
 from gtrun.files import describe, ensure_private_folder
 from gtrun.model import Result
-from gtrun.names import IssueKey, RunId, Token, UnitName
+from gtrun.names import IssueKey, RunId, Token, UnitName, plugin_name
 from gtrun.state.claim import Claim
 
 _SCHEMA = """
@@ -70,6 +70,7 @@ _ADDED = {
         "CREATE TABLE pause (target TEXT PRIMARY KEY, by TEXT NOT NULL, at REAL NOT NULL) STRICT, WITHOUT ROWID",
     ),
     "slot": ("CREATE TABLE slot (agent TEXT PRIMARY KEY, told TEXT NOT NULL) STRICT, WITHOUT ROWID",),
+    "digest": ("ALTER TABLE attempt ADD COLUMN digest TEXT NOT NULL DEFAULT ''",),  # of a plugin
 }
 """What came after the first version, step by step, each under the name of a column or a table that it adds.
 
@@ -84,7 +85,7 @@ _RECENT = 100
 """Attempts of one target that its streak and its last pass are counted from: a back-off is at its cap long before."""
 _COLUMNS = (
     "token, at, by, dispatcher, issue, agent, account, unit, outcome, code, reason, run, lock_waited, lock_held, board,"
-    " rig, sweep, result, ended_at"
+    " rig, sweep, result, ended_at, digest"
 )
 _AT = {column: place for place, column in enumerate(_COLUMNS.split(", "), start=1)}
 """Where a column is in a row that begins with its ID."""
@@ -101,6 +102,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     are the guards that did not pass: (guard, verdict, reason). How long the claim lock was waited for and held is in
     seconds. `board` is the identity of the issue's board, empty where that was not known. `sweep` is the same for all
     attempts of one pass. `result` and `ended_at` are those of the run, None as long as nobody has learned them.
+    `digest` is that of a plugin; its key takes the place of the issue's.
     """
 
     token: Token
@@ -122,6 +124,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     sweep: str = ""
     result: str | None = None
     ended_at: float | None = None
+    digest: str = ""
     verdicts: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -392,6 +395,24 @@ class Ledger:
         query = f"SELECT id, {_COLUMNS} FROM attempt WHERE agent = ? AND {_GOING} ORDER BY id"  # noqa: S608 - constants
         return [row for agent in agents for row in self._db.execute(query, (agent,))]
 
+    def open_ends(self, issue: IssueKey) -> list[Attempt]:
+        """Attempts at an issue or plugin that may have a run of which nobody has learned the end. Raises StateError."""
+        return [one for one in self.attempts(issue) if one.result is None and one.outcome in {None, "started"}]
+
+    def last_success(self, issue: IssueKey) -> float | None:
+        """When the last run of it that succeeded ended, in seconds since the epoch. Raises StateError."""
+        with self._failures():
+            query = "SELECT max (ended_at) FROM attempt WHERE issue = ? AND result = ?"
+            (found,) = self._db.execute(query, (issue, Result.SUCCESS.value)).fetchone()
+            return None if found is None else float(found)
+
+    def last_started(self, issue: IssueKey) -> str:
+        """The token of the last attempt at it that was started; empty if none was. Raises StateError."""
+        with self._failures():
+            query = "SELECT token FROM attempt WHERE issue = ? AND outcome = 'started' ORDER BY id DESC LIMIT 1"
+            found = self._db.execute(query, (issue,)).fetchone()
+            return "" if found is None else str(found[0])
+
     def end(self, token: Token, result: str, at: float) -> None:
         """How the run of an attempt ended, and when; what is known already stays. Raises StateError."""
         with self._failures(), self._transaction():
@@ -436,18 +457,20 @@ class Ledger:
             (name,),
         ).fetchone()
         rows = self._db.execute(
-            "SELECT agent, iif (sweep = '', token, sweep), outcome, code, result, ended_at, decided_at FROM attempt"  # noqa: S608
+            "SELECT agent, iif (sweep = '', token, sweep), outcome, code, result, ended_at, decided_at,"  # noqa: S608
+            " issue FROM attempt"
             f" INDEXED BY {'attempt_of_agent' if kind == 'agent' else 'attempt_on_rig'}"
             f" WHERE {kind} = ? AND outcome IN ('started', 'failed') ORDER BY id DESC LIMIT ?",
             (name, _RECENT),
         ).fetchall()
-        started = [(sweep, at) for _, sweep, outcome, _, _, _, at in rows if outcome == "started"]
+        started = [(sweep, at) for _, sweep, outcome, _, _, _, at, _ in rows if outcome == "started"]
         last_sweep, last_at = started[0] if started else ("", None)
         failures, failed_at = streak(
             Tried(
                 agent=agent, sweep=sweep, outcome=outcome, code=code, result=result, at=at if ended is None else ended
             )
-            for agent, sweep, outcome, code, result, ended, at in rows
+            for agent, sweep, outcome, code, result, ended, at, issue in rows
+            if plugin_name(issue) is None  # how a plugin ends tells of the plugin
         )
         return Tally(
             dispatched=dispatched, successes=successes, failures=failures, last_failure_at=failed_at,

@@ -5,6 +5,7 @@ import time
 from gtrun import markers
 from gtrun.account import Account
 from gtrun.model import Ending, Notice, Result, Run
+from gtrun.names import in_words
 from gtrun.notices import of_run, utc
 from gtrun.state.record import Noticed, Record, owed_notices
 from gtrun.systemd import entry
@@ -57,7 +58,7 @@ def _log_dark(run: Run, ending: Ending) -> None:
     until = utc(ending.resets_at) or ""
     entry.write(
         Kind.AGENT_DARK, f"the quota of {run.resolved.agent} is used up until {until}: it gets no work"
-        f" (run {run.run} of issue {run.resolved.issue.key}: {ending.reason})", GTRUN_NOTICE=Notice.AGENT_DARK,
+        f" (run {run.run} of {in_words(run.resolved.issue.key)}: {ending.reason})", GTRUN_NOTICE=Notice.AGENT_DARK,
         GTRUN_AGENT=run.resolved.agent, GTRUN_RIG=run.resolved.rig, GTRUN_ISSUE=run.resolved.issue.key,
         GTRUN_RUN=run.run or "", GTRUN_RESETS_AT=until,
     )  # fmt: skip
@@ -66,7 +67,7 @@ def _log_dark(run: Run, ending: Ending) -> None:
 def _log_end(run: Run, ending: Ending) -> None:
     kind = Kind.RUN_LOST if ending.result is Result.LOST else Kind.RUN_ENDED
     entry.write(
-        kind, f"run {run.run} of issue {run.resolved.issue.key} by {run.resolved.agent} has ended:"
+        kind, f"run {run.run} of {in_words(run.resolved.issue.key)} by {run.resolved.agent} has ended:"
         f" {markers.outcome(ending)}", GTRUN_NOTICE=Notice.RUN_ENDED, GTRUN_AGENT=run.resolved.agent,
         GTRUN_RIG=run.resolved.rig, GTRUN_ISSUE=run.resolved.issue.key, GTRUN_UNIT=run.resolved.unit,
         GTRUN_RUN=run.run or "", GTRUN_RESULT=ending.result, GTRUN_REASON=plain(ending.reason),

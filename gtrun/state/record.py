@@ -25,9 +25,9 @@ from typing import Self
 import msgspec
 
 from gtrun.errors import StateError
-from gtrun.files import describe, ensure_private_folder, open_private, publish_locked, sync_folder, write_all
+from gtrun.files import describe, ensure_private_folder, open_private, publish, publish_locked, sync_folder, write_all
 from gtrun.markers import Kind
-from gtrun.model import Ending, Notice, PullRequest, ResolvedRun, Run
+from gtrun.model import Ending, Notice, PullRequest, ResolvedRun, Result, Run
 from gtrun.names import IssueKey, RunId
 
 RESERVE = 32 * 1024
@@ -87,6 +87,13 @@ class GaveUp(msgspec.Struct, frozen=True, tag="gave-up"):
     """Why the runner ended the run without the agent program."""
 
     reason: str
+
+
+class EndedFor(msgspec.Struct, frozen=True, tag="ended-for"):
+    """Why what executes a plugin has ended it, and as what, where the exit code does not say it."""
+
+    reason: str
+    result: Result
 
 
 class Disposed(msgspec.Struct, frozen=True, tag="disposed"):
@@ -156,8 +163,8 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Fact = (
-    Resolved | Begun | Updated | HandedOver | Entered | Noted | WorksIn | GaveUp | Disposed | StopAsked | FoundIdle
-    | Owed | Posted | Dropped | QuotaNoted | Noticed | PullsSeen | Ended
+    Resolved | Begun | Updated | HandedOver | Entered | Noted | WorksIn | GaveUp | EndedFor | Disposed | StopAsked
+    | FoundIdle | Owed | Posted | Dropped | QuotaNoted | Noticed | PullsSeen | Ended
 )  # fmt: skip
 
 _decoder = msgspec.json.Decoder(Fact)
@@ -216,6 +223,7 @@ class Told(msgspec.Struct):
     updated_in: RunId | None = None
     handed_over_in: RunId | None = None
     entered: bool = False
+    ended_for: EndedFor | None = None
 
     def learn(self, fact: Fact) -> None:  # noqa: C901, PLR0912 - one case for each kind of fact
         """One more fact, in the order in which they became true."""
@@ -235,6 +243,8 @@ class Told(msgspec.Struct):
                 self._set(works_in=(*self.run.works_in, (clone, folder)))
             case GaveUp(reason):
                 self.gave_up = reason
+            case EndedFor():
+                self.ended_for = fact
             case Disposed(reason):
                 self.disposed = reason
             case StopAsked(by):
@@ -325,6 +335,7 @@ class Record:
     def discard(self) -> None:
         """Take back the record of a run that was not started."""
         with contextlib.suppress(FileNotFoundError):
+            payload_file(self.path).unlink(missing_ok=True)
             self.path.unlink()
         self.close()
 
@@ -345,6 +356,11 @@ class Record:
     def gave_up(self) -> str:
         """Why the runner ended the run without the agent program; empty if it did not."""
         return self._told.gave_up
+
+    @property
+    def ended_for(self) -> EndedFor | None:
+        """Why what executes a plugin has ended it; None if it did not, or for an agent program."""
+        return self._told.ended_for
 
     @property
     def entered(self) -> bool:
@@ -381,6 +397,7 @@ class Record:
         closed = self.path.parent.parent / "closed"
         try:
             prompt_file(self.path).unlink(missing_ok=True)
+            payload_file(self.path).unlink(missing_ok=True)
             self.path.rename(closed / self.path.name)
             sync_folder(closed)
             sync_folder(self.path.parent)
@@ -435,6 +452,30 @@ def append_through(descriptor: int, *facts: Fact) -> None:
 def prompt_file(record: Path) -> Path:
     """Where the prompt of a run is written if its command asks for a file."""
     return record.with_suffix(".prompt")
+
+
+def payload_file(record: Path) -> Path:
+    """Where the bytes of a plugin lie from the check until the end of its run."""
+    return record.with_suffix(".plugin")
+
+
+def keep_payload(record: Record, data: bytes) -> None:
+    """Put the bytes of a plugin beside its record, for nobody else to read. Raises StateError."""
+    path = payload_file(record.path)
+    try:
+        publish(path, data)
+        path.chmod(0o400)
+    except OSError as error:
+        raise StateError(f"cannot write the plugin {path}: {error.strerror}") from error
+
+
+def read_payload(record: Path) -> bytes:
+    """The bytes of a plugin, as they are now. Raises StateError."""
+    try:
+        with os.fdopen(open_private(payload_file(record), os.O_RDONLY), "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise StateError(f"cannot read the plugin: {describe(error)}") from error
 
 
 def append_with_lock(path: Path, *facts: Fact, seconds: float = 0.0) -> Run:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gtrun.errors import LaunchFailed
 from gtrun.model import Limits, ResolvedRun, Sandbox
-from gtrun.names import UnitName, is_plain_argument
+from gtrun.names import UnitName, in_words, is_plain_argument
 from gtrun.systemd import idle
 from gtrun.systemd import sandbox as sandboxing
 from gtrun.systemd.bus import Bus, BusError, BusTimeout, Property, UnitProperties
@@ -41,7 +41,7 @@ def description(run: ResolvedRun) -> str:
 
     In the unit's file, which a daemon-reload reads, a final backslash would take the next line along.
     """
-    text = f"{run.agent}: issue {run.issue.key}: {plain(shorten(run.issue.title, _TITLE_LENGTH))}".rstrip()
+    text = f"{run.agent}: {in_words(run.issue.key)}: {plain(shorten(run.issue.title, _TITLE_LENGTH))}".rstrip()
     return text[:-1] + "\\x5c" if text.endswith("\\") else text
 
 

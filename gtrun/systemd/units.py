@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gtrun.names import RunId, UnitName, is_task_unit
+from gtrun.names import RunId, UnitName, is_run_unit
 from gtrun.systemd.bus import JOB, OBJECT, SERVICE, UNIT, Bus, BusError, BusTimeout
 
 _NO_INVOCATION = "0" * 32
@@ -61,9 +61,9 @@ def is_live(unit: UnitState) -> bool:
     return unit.job != 0 or unit.active not in {"inactive", "failed"}
 
 
-def live_tasks(units: Iterable[UnitState]) -> int:
-    """How many slots of an agent its units take: every live task counts, whoever started it."""
-    return sum(is_live(unit) and is_task_unit(unit.name) for unit in units)
+def live_count(units: Iterable[UnitState]) -> int:
+    """How many slots of an agent its units take: every live one of a run counts, whoever started it."""
+    return sum(is_live(unit) and is_run_unit(unit.name) for unit in units)
 
 
 def _state(row: Sequence[str | int]) -> UnitState:

@@ -390,8 +390,8 @@ MUTANTS = [
         [
             Edit(
                 "runner/run.py",
-                "    resolved = record.run.resolved\n    try:\n        resolved = _sync_clones",
-                "    resolved = record.run.resolved\n    with _reopened(path) as record:\n"
+                "    try:\n        resolved = _sync_clones",
+                "    with _reopened(path) as record:\n"
                 "        early = _disposed(record, resolved)\n    try:\n        resolved = _sync_clones",
             ),
             Edit("runner/run.py", "gone = _disposed(record, resolved)", "gone = early"),

@@ -15,7 +15,7 @@ from harness.scene import Scene
 BEFORE_RESOLVE = Barrier(
     "before-resolve", "runner/run.py", "        secrets = credentials.gather(resolved, os.environ)"
 )
-BEFORE_EXECVE = Barrier("before-execve", "runner/run.py", "                become(ready.program)")
+BEFORE_EXECVE = Barrier("before-execve", "runner/run.py", "                    become(armed(ready.program,")
 UNIT_FILE = "[Service]\nExecStart=/bin/sleep 60\n"
 
 

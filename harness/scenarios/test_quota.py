@@ -327,14 +327,14 @@ def test_no_room_for_it_is_said(box: Box) -> None:
 MUTANTS = [
     Mutant(
         "a limit error taken for a failure",
-        [Edit("runner/judge.py", "if exited and seen.exhausted else", "if False else")],
+        [Edit("runner/judge.py", "if seen.exhausted else", "if False else")],
         a_run_that_ends_of_it_darkens_its_agent,
         r"ending \{'result': 'failed'",
     ),
     Mutant(
         "whatever was printed darkens",
-        [Edit("runner/closeout.py", 'if judgement == Judgement(Result.FAILED) and code == "exited":', "if True:"),
-         Edit("runner/judge.py", "    if clean:\n        return Judgement(Result.SUCCESS)\n", "")],
+        [Edit("runner/closeout.py", 'if judgement == Judgement(Result.FAILED) and code == "exited" and', "if"),
+         Edit("runner/judge.py", '    if seen.exit_status == "0":\n        return Judgement(Result.SUCCESS)\n', "")],
         only_an_end_of_it_darkens,
         r"results are \['quota'\]",
     ),

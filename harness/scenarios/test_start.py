@@ -308,7 +308,9 @@ def test_absent_program_is_refused(box: Box) -> None:
 
 LIVE = '    return unit.job != 0 or unit.active not in {"inactive", "failed"}'
 RETURN_NAME = 'return UnitName(f"task-{stem}{suffix}.service")'
-RESOLVES = "    program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, secrets=secrets, stack=stack)"
+RESOLVES = (
+    "        program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, secrets=secrets, stack=stack)"
+)
 MUTANTS = [
     Mutant(
         "random unit name",
@@ -370,8 +372,8 @@ MUTANTS = [
             Edit(
                 "reach/operations/starting.py",
                 RESOLVES,
-                "    from gtrun.program import Program\n"
-                '    program = Program("", [], {}, "", "", None, wants_prompt_file=False)',
+                "        from gtrun.program import Program\n"
+                '        program = Program("", [], {}, "", "", None, wants_prompt_file=False)',
             )
         ],
         absent_program_is_refused,

@@ -329,9 +329,8 @@ MUTANTS = [
         [
             Edit(
                 "dispatch.py",
-                "        verdicts, refusal = ask(ORDER, asked.question, say)\n        if",
-                "        verdicts, refusal = ask([*ORDER, *under_lock(asked.question)[1:]], asked.question, say)\n"
-                "        if",
+                "ask(before_lock(asked.question), asked.question, say)\n        if",
+                "ask([*before_lock(asked.question), *under_lock(asked.question)[1:]], asked.question, say)\n        if",
             ),
             Edit("dispatch.py", "ask(under_lock(asked.question), asked", "ask([CLAIM], asked"),
         ],

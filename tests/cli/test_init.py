@@ -11,7 +11,7 @@ import typer
 
 from gtrun.cli.commands.init import app
 from gtrun.cli.invocation import Invocation
-from gtrun.config import Fleet, load
+from gtrun.config import Fleet, PluginProfile, load
 from gtrun.config.parse import FLEET, parse
 from gtrun.config.shapes import Keys, Named
 from gtrun.config.template import target, template
@@ -69,8 +69,8 @@ class TestTemplate:
         assert fleet.agent("me").run.command == ("claude", "-p")
 
     def test_there_are_blocks_to_uncomment(self):
-        assert len(blocks()) == 65
-        assert sum(len(block) > 1 for block in blocks()) == 3
+        assert len(blocks()) == 66
+        assert sum(len(block) > 1 for block in blocks()) == 4
 
     @pytest.mark.parametrize("numbers", blocks(), ids=lambda numbers: TEXT.split("\n")[numbers[0]])
     def test_each_block_is_valid_by_itself(self, numbers):
@@ -98,13 +98,19 @@ class TestTemplate:
         labels = read(uncomment([n for n in settings(TEXT) if TEXT.split("\n")[n].startswith("#terminal")]))
         assert labels.board == read("").board
         names = ("#settle", "#backoff", "#attempts", "#every")
+        plugins = read(
+            uncomment(
+                [n for n in settings(TEXT) if TEXT.split("\n")[n].startswith(("#[plugins", '#time_limit = "10m'))]
+            )
+        )
+        assert plugins.plugins == {"disk": PluginProfile()}
         schedule = read(uncomment([n for n in settings(TEXT) if TEXT.split("\n")[n].startswith(names)])).schedule
         assert schedule == read("").schedule
 
     def test_every_key_there_is_appears_and_has_a_line_of_explanation(self):
         lines = TEXT.split("\n")
         for key in every_key(FLEET):
-            if key in {"rigs", "agents", "board", "run", "claim", "limits", "sandbox", "schedule", "notify"}:
+            if key in {"rigs", "agents", "board", "run", "claim", "limits", "sandbox", "schedule", "notify", "plugins"}:
                 continue
             found = [n for n, line in enumerate(lines) if re.match(rf"#?{key} = |#.*[ {{]{key} = ", line)]
             assert found, key

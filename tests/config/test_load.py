@@ -276,7 +276,7 @@ def in_run(line: str) -> str:
         ("[agents.alice.run]\ncomand = 1", "agents.alice.run.comand: unknown key; did you mean 'command'? known"),
         ("[agents.alice]\nrigg = 1", "agents.alice.rigg: unknown key; did you mean 'rig'? known here: rig, account"),
         ("[rigs.b]\nhots = 1", "rigs.b.hots: unknown key; did you mean 'host'? known here: gtrun, host, max_runs"),
-        ("[bord]", "bord: unknown key; did you mean 'board'? known here: board, claim, schedule, notify, run, rigs"),
+        ("[bord]", "bord: unknown key; did you mean 'board'? known here: board, claim, schedule, notify, run, plugins"),
         (in_run('"a.b\\n" = 1'), 'run."a.b\\x0a": unknown key; '),
         (in_run("limits = { memory = 1 }"), "run.limits.memory: unknown key; did you mean 'memory_max'? known here: "),
         ("[claim]\nhost = 1", "claim.host: expected a text, found the number 1"),

@@ -1,6 +1,7 @@
 """What an agent and its rig can take: live units count, and what bars an agent is said in words."""
 
 import pytest
+from msgspec.structs import replace
 
 from gtrun.config import Rig, RunProfile
 from gtrun.counters import EVERYBODY, Book, Pause, Tally
@@ -38,6 +39,15 @@ def test_capacity_is_what_live_units_leave(running, most, on_rig, rig_most, free
     found = one(of, seen={"alice": Seen(runs=running), "bob": Seen(runs=on_rig)})
     assert found.free == free
     assert (found.bar is Bar.FULL) == (free == 0)
+
+
+def test_a_plugin_needs_no_command_and_no_entitlement():
+    of, seen = fleet(agent("alice", run=RunProfile())), {"alice": Seen(quota=DARK)}
+    assert one(of, seen=seen).bar is Bar.NO_COMMAND
+    asked = replace(world(of, seen=seen), is_for_plugin=True)
+    assert agents(asked, rigs(asked))["alice"].free == 1
+    paused = replace(asked, book=Book(pauses={"alice": Pause(by="ops", at=NOW)}))
+    assert agents(paused, rigs(paused))["alice"].bar is Bar.PAUSED
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gtrun.model import Result
 from gtrun.runner.judge import Evidence, Judgement, judge
+from gtrun.state.record import EndedFor
 
 STOP, NO_STOP, UNKNOWN = True, False, None
 
@@ -99,6 +100,15 @@ def test_idle_is_what_was_stopped_for_that_and_by_nobody_else(code, status):
 
 def test_asked_too_late_is_an_end():
     assert judge(evidence("success", "exited", "0", NO_STOP, stop_asked_by="gtrun stop (bob)")).result is Result.SUCCESS
+
+
+@pytest.mark.parametrize("status", ["0", "134"])
+def test_why_the_host_of_a_plugin_ended_it_goes_before_its_exit_code(status):
+    why = EndedFor("trap: unreachable", Result.FAILED)
+    seen = evidence("exit-code", "exited", status, NO_STOP, ended_for=why)
+    assert judge(seen) == Judgement(Result.FAILED, "trap: unreachable")
+    assert judge(replace(seen, stop_came_first=True)).result is Result.STOPPED
+    assert judge(replace(seen, exit_code="killed", exit_status="KILL")).result is Result.KILLED
 
 
 def test_disposed():

@@ -275,6 +275,32 @@ def test_a_launch_that_failed_counts_for_its_agent_and_several_agents_for_their_
         assert book(ledger).failed == {}  # an allocation that failed costs the issue nothing
 
 
+def test_a_plugin_counts_for_what_its_agent_was_given_and_not_for_its_failures(state):
+    key = IssueKey("plugin:disk")
+    with Ledger(state) as ledger:
+        tried(ledger, 1, result="failed")
+        tried(ledger, 2, result="success", ended_at=3.0, issue=key, digest="a")
+        tried(ledger, 3, result="failed", ended_at=4.0, issue=key, digest="b")
+        found = book(ledger).agents["me"]
+        assert (found.dispatched, found.failures) == (3, 1)
+        assert [one.digest for one in ledger.attempts(key)] == ["a", "b"]
+        assert ledger.last_success(key) == 3.0
+        assert ledger.last_success(IssueKey("plugin:other")) is None
+
+
+def test_the_ends_that_are_not_known_are_of_what_may_have_run(state):
+    key = IssueKey("plugin:disk")
+    with Ledger(state) as ledger:
+        assert ledger.last_started(key) == ""
+        tried(ledger, 1, result="success", issue=key)
+        tried(ledger, 2, outcome="refused", code=10, issue=key)
+        tried(ledger, 3, outcome="failed", code=1, issue=key)
+        tried(ledger, 4, issue=key)
+        ledger.begin(attempt(5, issue=key), [])
+        assert [one.token for one in ledger.open_ends(key)] == [attempt(4).token, attempt(5).token]
+        assert ledger.last_started(key) == attempt(4).token
+
+
 def test_failures_of_one_pass_are_one(state):
     with Ledger(state) as ledger:
         for number in range(4):

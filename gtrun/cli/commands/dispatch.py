@@ -6,7 +6,7 @@ import typer
 
 from gtrun.cli.commands import JsonOption, command_parser
 from gtrun.cli.dispatching import dispatch as _dispatch
-from gtrun.cli.dispatching import dispatch_picked
+from gtrun.cli.dispatching import dispatch_picked, dispatch_plugin
 from gtrun.errors import UsageError
 
 app = command_parser()
@@ -26,6 +26,9 @@ def dispatch(
     prefer_skill: Annotated[
         list[str] | None, typer.Option(metavar="S", help="Of the agents that are free, those with it. Repeatable.")
     ] = None,
+    plugin: Annotated[
+        str | None, typer.Option(metavar="FILE", help="In place of an issue: a WebAssembly module or an executable.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")] = False,  # noqa: FBT002
     wait: Annotated[bool, typer.Option("--wait", help="Wait; exit as the run did, 128+n for a signal.")] = False,  # noqa: FBT002
     as_json: JsonOption = False,  # noqa: FBT002
@@ -34,8 +37,13 @@ def dispatch(
 
     Refused with 9 (its quota is used up), 11 (the issue is live on it), 14 (live on another) or 13 (not work); without
     an issue with 10 (full, backing off, settling or paused) or 12 (nothing is ready). Other codes: README.
+    A plugin is refused with 11, 14, and 10 while it rests after a run that succeeded (docs/plugins.md).
     Variables: DISPATCH_IGNORE_QUOTA=1 skips the first, DISPATCH_ALLOW_DUPLICATE=1 the second.
     """
+    if plugin is not None:
+        if issue is not None or prefer_skill:
+            raise UsageError("--plugin takes the place of an issue, and of what one is picked by")
+        return dispatch_plugin(context.obj, target, plugin, dry_run=dry_run, wait=wait, as_json=as_json)
     if issue is None:
         skills = prefer_skill or []
         return dispatch_picked(context.obj, target, prefer_skills=skills, dry_run=dry_run, wait=wait, as_json=as_json)

@@ -8,6 +8,7 @@ from gtrun.cli.live_table import show
 from gtrun.cli.output import say
 from gtrun.exits import Exit
 from gtrun.looking import live as find_live
+from gtrun.names import in_words
 
 app = command_parser()
 
@@ -20,11 +21,11 @@ def live(
 ) -> int:
     """Every live unit for one issue. Exits with 1 if there is none."""
     fleet = context.obj.fleet()
-    key = fleet.issue_key(issue)
+    key = fleet.work_key(issue)
     found, silent = find_live(fleet, context.obj.caller(), issue=key)
     show("live", found, silent, as_json=as_json)
     if not found:
-        say(f"nothing is live for issue {key}" + (" where it could be asked" if silent else ""))
+        say(f"nothing is live for {in_words(key)}" + (" where it could be asked" if silent else ""))
         if hint := whose(context.obj, fleet):
             say(f"hint: {hint}")
     return Exit.DONE if found else Exit.FAILED

@@ -13,6 +13,7 @@ from gtrun.errors import GtrunError
 from gtrun.looking import follow as read_on
 from gtrun.looking import printed, runs_of
 from gtrun.markers import outcome
+from gtrun.names import in_words
 
 app = command_parser()
 _MANY = 5000  # lines from which journald's rate limit is near
@@ -30,7 +31,7 @@ def logs(
 ) -> None:
     """What one run wrote: the newest run of the issue, unless --run or --agent says which."""
     fleet = context.obj.fleet()
-    key = fleet.issue_key(issue)
+    key = fleet.work_key(issue)
     past, damaged, silent = runs_of(fleet, context.obj.caller(), key, agent=agent)
     for problem in [*(f"{one.agent.name} could not be asked: {one.problem}" for one in silent),
                     *(f"the run record {path} is damaged" for path in damaged)]:  # fmt: skip
@@ -39,7 +40,7 @@ def logs(
     if not chosen:
         which = f"run {run!r}" if run is not None else "run"
         hint = whose(context.obj, fleet) or f"what is known about it: gtrun show {key}"
-        raise GtrunError(f"there is no {which} of issue {key}", hint=hint)
+        raise GtrunError(f"there is no {which} of {in_words(key)}", hint=hint)
     one = chosen[-1]
     if follow and not as_json and one.run.ending is None:
         _print(read_on(one, lines))
@@ -52,7 +53,7 @@ def logs(
                  suppressed=found.suppressed)  # fmt: skip
         return
     ending = one.run.ending
-    say(f"run {one.run.run} of issue {key} on {one.agent.name}, {local(one.run.begun_at)}: "
+    say(f"run {one.run.run} of {in_words(key)} on {one.agent.name}, {local(one.run.begun_at)}: "
         + (outcome(ending) if ending else "live"))  # fmt: skip
     _print(found.lines)
     _tell_suppressed(found.suppressed, one.account.name)

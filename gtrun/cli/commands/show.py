@@ -17,6 +17,7 @@ from gtrun.looking import history as history_of
 from gtrun.markers import outcome, used
 from gtrun.measures import human_seconds
 from gtrun.model import Ending
+from gtrun.names import IssueKey, in_words, plugin_name
 from gtrun.state.ledger import Attempt
 from gtrun.text import plain
 
@@ -33,7 +34,7 @@ def show(
 ) -> int:
     """The history of an issue: attempts, guards that refused or failed open, runs and how they ended."""
     fleet = context.obj.fleet()
-    key = fleet.issue_key(issue)
+    key = fleet.work_key(issue)
     if (code := elsewhere(context.obj, fleet)) is not None:
         return code
     told = history_of(fleet, context.obj.caller(), key)
@@ -65,6 +66,7 @@ def _document(key: str, told: History) -> None:
                 "code": one.code,
                 "reason": one.reason,
                 "run": one.run,
+                "digest": one.digest or None,
                 "lock_waited": one.lock_waited,
                 "lock_held": one.lock_held,
                 "verdicts": [
@@ -79,6 +81,7 @@ def _document(key: str, told: History) -> None:
                 "unit": one.run.resolved.unit,
                 "run": one.run.run,
                 "commit": one.run.release.rpartition("/")[2] or None,
+                "digest": one.run.resolved.plugin.digest if one.run.resolved.plugin else None,
                 "begun_at": iso(one.run.begun_at),
                 "ended_at": iso(one.run.ended_at),
                 "ending": _ending(one.run.ending),
@@ -110,7 +113,10 @@ def _ending(ending: Ending | None) -> dict[str, object] | None:
     return told | ({"resets_at": iso(ending.resets_at)} if ending.resets_at is not None else {})
 
 
-def _print_issue(key: str, told: History) -> None:
+def _print_issue(key: IssueKey, told: History) -> None:
+    if plugin_name(key) is not None:
+        print(in_words(key))
+        return
     if told.issue is None:
         say(told.board_problem or f"issue {key} is not on the board")
         return
@@ -119,7 +125,7 @@ def _print_issue(key: str, told: History) -> None:
         print(f"not handed out by itself: it {plain(told.readiness.why)}")
 
 
-def _page(key: str, told: History) -> None:
+def _page(key: IssueKey, told: History) -> None:
     _print_issue(key, told)
     if told.pulls:
         print("\npull requests")
@@ -129,12 +135,13 @@ def _page(key: str, told: History) -> None:
         table(("WHEN", "BY", "AGENT", "OUTCOME", "CODE", "WHY"), map(_attempt, told.attempts))
     if told.runs:
         print("\nruns")
-        table(("BEGUN", "AGENT", "RUN", "RESULT", "TOOK", "MARKERS"), map(_run, told.runs))
+        last = "SHA-256" if plugin_name(key) is not None else "MARKERS"
+        table(("BEGUN", "AGENT", "RUN", "RESULT", "TOOK", last), map(_run, told.runs))
     if told.stashes:
         print("\nset aside")
         heads = ("WHEN", "AGENT", "RUN", "CLONE", "WHAT", "TO BRING IT BACK")
         table(heads, map(_aside, told.stashes))
-    if told.issue and not told.attempts and not told.runs:
+    if (told.issue or plugin_name(key)) and not told.attempts and not told.runs:
         say("it has never been dispatched from here")
     if any(set(one.run.owed) - set(one.run.posted) for one in told.runs):
         say("what is owed is posted by: gtrun reconcile")
@@ -159,6 +166,8 @@ def _run(one: Past) -> tuple[object, ...]:
     run = one.run
     owing = [kind for kind in run.owed if kind not in run.posted]
     markers = f"owed: {', '.join(owing)}" if owing else ", ".join(run.posted) or "none"
+    if run.resolved.plugin is not None:
+        markers = run.resolved.plugin.digest[:12]
     ended = outcome(run.ending) if run.ending else "not ended"
     took = (used(run.ending) if run.ending else "") or "-"
     return (local(run.begun_at), one.agent.name, (run.run or "-")[:12], ended, took, markers)

@@ -29,7 +29,7 @@ def stop(
         raise UsageError("say what to stop: an issue, --agent A, both, or --all alone")
     caller = context.obj.caller()
     fleet = context.obj.fleet()
-    key = fleet.issue_key(issue) if issue is not None else None
+    key = fleet.work_key(issue) if issue is not None else None
     found, silent = live(fleet, caller, issue=key, agent=agent)
     stopped, failed = [], bool(silent)
     for agent_asked in silent:

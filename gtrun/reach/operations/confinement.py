@@ -102,8 +102,11 @@ def is_of_the_system(path: str) -> bool:
 
 
 def laid_over_runs(session: Session) -> list[str]:
-    """What the account or the administrator laid over every `task-*.service` (systemd.unit(5), drop-ins)."""
-    return [str(path) for path in unit_files(session, ("task-*service.d/*.conf", "service.d/*.conf"))]
+    """What the account or the administrator laid over every unit of a run (systemd.unit(5), drop-ins)."""
+    return [
+        str(path)
+        for path in unit_files(session, ("task-*service.d/*.conf", "plugin-*service.d/*.conf", "service.d/*.conf"))
+    ]
 
 
 def unit_files(session: Session, patterns: Sequence[str]) -> list[Path]:

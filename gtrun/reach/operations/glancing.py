@@ -4,7 +4,7 @@ import msgspec
 
 from gtrun.counters import ledger_result
 from gtrun.errors import StateError
-from gtrun.names import UNIT_GLOB, Token
+from gtrun.names import UNIT_GLOBS, Token
 from gtrun.quota import QuotaFile
 from gtrun.reach.operations.looking import Patterns, list_units
 from gtrun.reach.operations.quota import read_quota
@@ -39,7 +39,7 @@ def glance(session: Session, arguments: ToGlance) -> Glance:
 
     The units first: a run that ends in between is then live and has ended, never neither.
     """
-    units = list_units(session, Patterns([UNIT_GLOB]))
+    units = list_units(session, Patterns([*UNIT_GLOBS]))
     ended = []
     for token in arguments.tokens:
         try:

@@ -10,7 +10,7 @@ from gtrun.account import Account, lingers
 from gtrun.board.reference import open_board
 from gtrun.errors import BoardUnavailable, GtrunError, LaunchFailed, NoManager, StateError
 from gtrun.model import BoardRef, ResolvedRun, Run
-from gtrun.names import IssueKey, Token, UnitName, is_plain_argument, is_task_unit
+from gtrun.names import IssueKey, Token, UnitName, is_plain_argument, is_run_unit
 from gtrun.reach.operations import confinement
 from gtrun.reach.operations.session import Nothing, Session, by_token
 from gtrun.reach.operations.starting import ToPrepare, prepare
@@ -61,7 +61,7 @@ def live_runs(session: Session, arguments: Patterns) -> list[LiveRun]:
     """Every live unit whose name matches, with its record."""
     found = []
     for state in units.list_units(session.bus, arguments.globs):
-        if not units.is_live(state) or not is_task_unit(state.name):
+        if not units.is_live(state) or not is_run_unit(state.name):
             continue
         try:
             seen = units.observe(session.bus, state)

@@ -6,6 +6,7 @@ from pathlib import Path
 from gtrun import credentials
 from gtrun.errors import GtrunError
 from gtrun.model import Ending, Result, Run
+from gtrun.plugins import folder as plugin_folder
 from gtrun.reach.operations.session import Session
 from gtrun.state.record import Ended, Record
 from gtrun.systemd import idle, journal
@@ -26,7 +27,7 @@ def end_lost(session: Session, record: Record) -> None:
     record.append(Ended(ending, time.time()))
     import shutil  # noqa: PLC0415 - with it come bz2 and lzma, which no dispatch needs
 
-    for name in (credentials.folder(run.resolved), idle.folder(run.resolved)):
+    for name in (credentials.folder(run.resolved), idle.folder(run.resolved), plugin_folder(run.resolved)):
         if name is not None:  # a manager that was killed has not removed it
             shutil.rmtree(Path(session.account.runtime, name), ignore_errors=True)
 

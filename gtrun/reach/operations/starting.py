@@ -10,6 +10,7 @@ from gtrun import credentials
 from gtrun.errors import LaunchFailed, ManagerSilent, StateError
 from gtrun.model import Ending, Notice, Notify, ResolvedRun, Result
 from gtrun.names import RunId, Token, encode_path
+from gtrun.plugins import folder as plugin_folder
 from gtrun.program import DEFAULT_PROMPT, expand_home, expand_program, read_prompt, resolve
 from gtrun.reach.operations import confinement
 from gtrun.reach.operations.session import Name, Nothing, Session, by_token
@@ -32,12 +33,13 @@ _CREDENTIALS_HINT = (
 class ToPrepare(msgspec.Struct, frozen=True):
     """A run whose paths are still as fleet.toml has them, and its prompt template's path if it has one.
 
-    Without `keep` it is checked and nothing is written.
+    Without `keep` it is checked and nothing is written. `payload` has the bytes of a plugin.
     """
 
     run: ResolvedRun
     prompt_path: str | None
     keep: bool
+    payload: bytes = b""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -56,9 +58,10 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
     looked for, StateError if the record cannot be written.
     """
     home = session.account.home
-    template = DEFAULT_PROMPT
-    if arguments.prompt_path is not None:
-        template = read_prompt(expand_home(arguments.prompt_path, home))
+    template = ""
+    if arguments.run.plugin is None:
+        path = arguments.prompt_path
+        template = DEFAULT_PROMPT if path is None else read_prompt(expand_home(path, home))
     run = msgspec.structs.replace(
         arguments.run,
         prompt=template,
@@ -71,6 +74,10 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
         sandbox=confinement.settled(arguments.run.sandbox, home),
         notify=Notify(command=expand_program(arguments.run.notify.command, home), timeout=arguments.run.notify.timeout),
     )
+    if run.plugin is not None:
+        from gtrun.plugins import program as plugins  # noqa: PLC0415 - what no issue needs
+
+        run = plugins.settled(run, session.account, arguments.payload)
     if arguments.keep and run.clones:
         sandbox = confinement.with_worktrees(run.sandbox, session.account.state)
         run = msgspec.structs.replace(run, sandbox=sandbox)
@@ -80,12 +87,17 @@ def prepare(session: Session, arguments: ToPrepare) -> Prepared:
     stack = int(session.bus.get(OBJECT, MANAGER, "DefaultLimitSTACKSoft", "t"))
     systemd = version_number(str(session.bus.get(OBJECT, MANAGER, "Version", "s"))) if run.credentials else 0
     secrets = credentials.check(run, systemd=systemd)
-    program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, secrets=secrets, stack=stack)
+    if run.plugin is None:
+        program = resolve(run, _NO_RUN, str(prompt_file), inherited=inherited, secrets=secrets, stack=stack)
+    else:
+        program = plugins.resolve(run, _NO_RUN, inherited=inherited, stack=stack)
     for what, path in (("the program", program.path), ("the workdir", program.workdir)):
         confinement.refuse_hidden(run.sandbox, what, path)
     if arguments.keep:
         session.bus.listen("JobRemoved")  # not in `start`, which happens under the claim lock
         session.prepared = records.create(session.account.state, run)
+        if run.plugin is not None:
+            records.keep_payload(session.prepared, arguments.payload)
     return Prepared(run, program.path, program.argv, program.stdin)
 
 
@@ -113,7 +125,8 @@ class StartReply(msgspec.Struct, frozen=True):
 
 def runtime_folders(run: ResolvedRun) -> list[str]:
     """The folders that a unit has below the account's runtime folder."""
-    return [folder for folder in (credentials.folder(run), idle.folder(run)) if folder is not None]
+    folders = (credentials.folder(run), idle.folder(run), plugin_folder(run))
+    return [folder for folder in folders if folder is not None]
 
 
 def start(session: Session, arguments: ToStart) -> StartReply:
