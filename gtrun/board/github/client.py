@@ -12,7 +12,6 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Self, TypeVar
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -21,8 +20,8 @@ import httpx
 import msgspec
 
 from gtrun.board.github.cache import Answer, Cache
+from gtrun.board.github.refusals import TOLD, clock, lacking, limit, said, single_sign_on
 from gtrun.board.github.token import Token
-from gtrun.board.github.wire import Problem
 from gtrun.errors import BoardUnavailable
 from gtrun.process import pause
 from gtrun.text import plain, shorten
@@ -39,13 +38,11 @@ _REDIRECTS = 3
 _TRIES = 6  # of one question, within some 6 s: a server that is down does not come back within a deadline
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
-_SECONDARY_PAUSE = 60.0  # "wait for at least one minute": docs.github.com/rest/using-the-rest-api/rate-limits
 _GATEWAY = frozenset({502, 503, 504})
 _FOLLOWED = frozenset({301, 302, 307, 308})
 _FOLLOWED_WRITING = frozenset({307, 308})  # the others turn a POST into a GET
 _LINK = re.compile(r'<([^>]*)>[^,<]*?;\s*rel="?([a-z]+)"?')
 _PORTS = {"https": 443, "http": 80}
-_TOLD = 200
 
 
 class Denied(BoardUnavailable):
@@ -85,7 +82,7 @@ class Reply(msgspec.Struct, frozen=True):
         try:
             return msgspec.json.decode(self.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            why = shorten(plain(str(error)), _TOLD)
+            why = shorten(plain(str(error)), TOLD)
             raise BoardUnavailable(
                 f"GitHub's answer about {urlsplit(self.url).path} is not understood: {why}",
                 hint="is there a proxy that answers in its place? otherwise [board] api may be no GitHub API",
@@ -146,7 +143,7 @@ class Client:
         if query:
             url = f"{url}?{urlencode(query)}"
         if not self._is_ours(url):
-            raise BoardUnavailable(f"GitHub points to another server: {plain(shorten(url, _TOLD))}")
+            raise BoardUnavailable(f"GitHub points to another server: {plain(shorten(url, TOLD))}")
         return self._ask("GET", url, None)
 
     def pages(self, path: str, query: Mapping[str, str | int] | None) -> Iterator[Reply]:
@@ -167,7 +164,7 @@ class Client:
         """Change something. Raises AnswerLost if that may have happened."""
         url = path if path.startswith(("https://", "http://")) else f"{self._api}{path}"
         if not self._is_ours(url):
-            raise BoardUnavailable(f"GitHub points to another server: {plain(shorten(url, _TOLD))}")
+            raise BoardUnavailable(f"GitHub points to another server: {plain(shorten(url, TOLD))}")
         return self._ask(method, url, content)
 
     def _ask(self, method: str, url: str, content: object) -> Reply:
@@ -188,12 +185,12 @@ class Client:
                 redirects += 1
                 url = self._redirected(method, url, status, headers, redirects)
                 continue
-            refused = _refusal(status, headers, body)
+            refused = limit(status, headers, body)
             if refused is not None:
                 self._sit_out(refused, headers)
                 continue
             self._check(method, url, status, headers, body)
-            return Reply(status, body, url, self._links(headers.get("link", "")), _clock(headers), wanted != url)
+            return Reply(status, body, url, self._links(headers.get("link", "")), clock(headers), wanted != url)
 
     def _once(self, method: str, url: str, content: object) -> tuple[int, Mapping[str, str], bytes]:
         """One question and its whole answer; status 0, and why, if the question cannot have had an effect."""
@@ -242,7 +239,7 @@ class Client:
 
     def _redirected(self, method: str, url: str, status: int, headers: Mapping[str, str], count: int) -> str:
         where = urljoin(url, headers.get("location", ""))
-        shown = plain(shorten(where, _TOLD))
+        shown = plain(shorten(where, TOLD))
         followed = _FOLLOWED if method == "GET" else _FOLLOWED_WRITING
         if status not in followed or "location" not in headers:
             raise BoardUnavailable(f"{self._server()} says that {urlsplit(url).path} is elsewhere ({status}): {shown}")
@@ -260,7 +257,7 @@ class Client:
         if seconds < self.left():
             pause(seconds)
             return
-        until = datetime.fromtimestamp(_clock(headers) + seconds, UTC)
+        until = datetime.fromtimestamp(clock(headers) + seconds, UTC)
         whose = f"the token from {self._token.source}"
         raise BoardUnavailable(f"GitHub's rate limit for {whose} is used up until {until:%Y-%m-%d %H:%M:%S} UTC")
 
@@ -276,9 +273,9 @@ class Client:
                 hint="make a new one, or `gh auth login`",
             )
         if status == 403:
-            lacking = _lacking(headers)
-            why = f" lacks {lacking}" if lacking else " may not do that"
-            hint = _single_sign_on(headers)
+            lack = lacking(headers)
+            why = f" lacks {lack}" if lack else " may not do that"
+            hint = single_sign_on(headers)
             raise Denied(f"the token from {source}{why}: {told}", status=status, said=told, hint=hint)
         if status == 422:
             raise Denied(f"GitHub refuses that as invalid: {told}", status=status, said=told)
@@ -313,52 +310,6 @@ def _certificates() -> ssl.SSLContext | bool:
     if any(place and Path(place).exists() for place in (places.cafile, places.capath)):
         return ssl.create_default_context()
     return True
-
-
-def _refusal(status: int, headers: Mapping[str, str], body: bytes) -> float | None:
-    """Seconds to wait if this is a rate limit: https://docs.github.com/rest/using-the-rest-api/rate-limits."""
-    if status not in {403, 429}:
-        return None
-    after, reset = headers.get("retry-after", ""), headers.get("x-ratelimit-reset", "")
-    if after.isascii() and after.isdigit():
-        return float(after[:6])
-    if headers.get("x-ratelimit-remaining") == "0" and reset.isascii() and reset.isdigit():
-        return max(0.0, float(reset[:12]) - _clock(headers)) + 1.0
-    if status == 429 or "rate limit" in said(body).lower():
-        return _SECONDARY_PAUSE
-    return None
-
-
-def _clock(headers: Mapping[str, str]) -> float:
-    """When GitHub answered, by its own clock."""
-    with contextlib.suppress(ValueError, TypeError):
-        return parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else time.time()
-    return time.time()
-
-
-def said(body: bytes) -> str:
-    """GitHub's own sentence about a refusal."""
-    try:
-        message = msgspec.json.decode(body, type=Problem).message
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        message = ""
-    return shorten(plain(message), _TOLD) or "it does not say why"
-
-
-def _lacking(headers: Mapping[str, str]) -> str:
-    """What a token lacks, as the headers tell: a permission of a fine-grained one, a scope of a classic one."""
-    scopes = {scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",")} - {""}
-    accepted = [scope.strip() for scope in headers.get("x-accepted-oauth-scopes", "").split(",") if scope.strip()]
-    if "x-oauth-scopes" in headers and accepted and not scopes & set(accepted):
-        has = ", ".join(sorted(scopes)) or "none"
-        return plain(shorten(f"the scope {' or '.join(accepted)} (it has {has})", _TOLD))
-    permissions = headers.get("x-accepted-github-permissions", "")
-    return plain(shorten(f"the permission {' or '.join(permissions.split('; '))}", _TOLD)) if permissions else ""
-
-
-def _single_sign_on(headers: Mapping[str, str]) -> str:
-    match = re.search(r"url=(https://[!-~]+)", headers.get("x-github-sso", ""))
-    return f"the organisation wants single sign-on for this token: {match[1]}" if match else ""
 
 
 def _why(error: Exception) -> str:

@@ -22,6 +22,7 @@ from gtrun.board import EMOJI_STYLE
 from gtrun.board.github import wire
 from gtrun.board.github.cache import Cache
 from gtrun.board.github.client import Reply
+from gtrun.board.github.memory import Kept, Known, Merged, Place, Told
 from gtrun.board.github.place import key_of, path_of
 from gtrun.board.github.reading import (
     GHOST,
@@ -35,12 +36,10 @@ from gtrun.board.github.reading import (
     pull_of,
     text_of,
 )
-from gtrun.board.github.references import Reference
 from gtrun.board.standing import standing
 from gtrun.errors import BoardUnavailable
 from gtrun.markers import MACHINE_LINE
 from gtrun.model import Comment, Issue, PullRequest, Standing
-from gtrun.names import IssueKey
 
 T = TypeVar("T")
 
@@ -52,77 +51,6 @@ _OVERLAP = 120.0  # seconds in which GitHub may show what was touched in another
 _ONE_BY_ONE = 5  # issues whose comments are read one by one rather than all together
 _LAST_TOUCHED_FIRST: Mapping[str, str | int] = {"sort": "updated", "direction": "desc", "per_page": PAGE}
 _HEAD = 256  # characters of a comment that a glyph is looked for in
-
-
-class Told(msgspec.Struct, frozen=True):
-    """As much of a comment as may be a marker or a terminal mark."""
-
-    author: str
-    association: str
-    text: str
-    at: float
-
-
-class Kept(msgspec.Struct):
-    """An open issue. `comments` has all of it, with nothing for those that tell nothing.
-
-    `counted` is for which `updated_at` and number of comments these were read wholly, `asked` for which `updated_at`
-    its turn and blockers were asked for, `first` the one that it was met with.
-    """
-
-    number: int
-    title: str
-    url: str
-    labels: tuple[str, ...]
-    created_at: float
-    updated_at: float
-    count: int
-    first: float
-    summary: wire.Dependencies | None = None
-    named: tuple[Reference, ...] = ()
-    comments: dict[int, Told | None] = {}
-    counted: tuple[float, int] | None = None
-    asked: float | None = None
-    turned_at: float | None = None
-    blocked_by: tuple[IssueKey, ...] = ()
-
-
-class Merged(msgspec.Struct, frozen=True):
-    """A merged pull request and the issues of the repository that it closes."""
-
-    pull: PullRequest
-    closes: tuple[int, ...]
-
-
-class Place(msgspec.Struct):
-    """Where in a long list a pass came to its end: the address of the last page that it took.
-
-    `at` is when the list was begun, by GitHub's clock, and `listed` what was on it so far.
-    """
-
-    url: str
-    at: float
-    listed: set[int] = set()
-
-
-class Known(msgspec.Struct):
-    """What is kept. `settled` has, for each of the three questions, a digest of it and the first page of its answer.
-
-    Its answers are ordered by when things were touched, the last one first: an unchanged first page means that
-    nothing was. `lists_comments`: the server has a list of all comments of a repository; where it has none, those of
-    each issue that was touched are read. `places`: long lists that are not read to their end yet.
-    """
-
-    glyphs: tuple[str, ...]
-    read_at: float | None = None
-    issues_since: float = 0.0
-    comments_since: float = 0.0
-    lists_comments: bool = True
-    pulls_since: float | None = None
-    issues: dict[int, Kept] = {}
-    merged: dict[int, Merged] = {}
-    settled: dict[str, str] = {}
-    places: dict[str, Place] = {}
 
 
 def open_work(

@@ -9,9 +9,10 @@ import msgspec
 
 from gtrun.board.github import wire
 from gtrun.board.github.cache import Cache
-from gtrun.board.github.client import GONE, Client, Denied, Reply, said
+from gtrun.board.github.client import GONE, Client, Denied, Reply
 from gtrun.board.github.place import ORDINARY, is_own, key_of, path_of, site
 from gtrun.board.github.references import Reference, blockers, closes
+from gtrun.board.github.refusals import said
 from gtrun.board.github.trust import Trust
 from gtrun.errors import BoardUnavailable
 from gtrun.model import Comment, GitHubPlace, Issue, PullRequest, PullState
