@@ -246,6 +246,12 @@ def test_a_comment_refused_by_a_limit_is_posted_after_it(repo: Repo, between: Be
         ),
         (
             403,
+            {"x-github-sso": "required; url=https://github.com/orgs/o/sso?x=1"},
+            "Resource protected by organization SAML enforcement.",
+            "the token from the test may not do that: Resource protected by organization",
+        ),
+        (
+            403,
             {},
             "Repository was archived so is read-only.",
             "the token from the test may not do that: Repository was",
