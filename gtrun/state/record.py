@@ -608,8 +608,14 @@ def _read_wherever(path: Path, closed: Path) -> Run:
 def prune(state: str, keep: float) -> None:
     """Remove history older than `keep` seconds. What is still owed is not there, so it is never lost."""
     oldest = time.time() - keep
-    stale = open_folder(state).glob(".*.tmp")  # left by a dispatcher that was killed between write and rename
+    # left by a dispatcher that was killed between write and rename, and by a record that was damaged
+    stale = [*open_folder(state).glob(".*.tmp"), *_orphans(state)]
     for path in [*_listed(closed_folder(state)), *stale]:
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < oldest:
                 path.unlink()
+
+
+def _orphans(state: str) -> list[Path]:
+    """The bytes of plugins beside which no record lies any more."""
+    return [path for path in open_folder(state).glob("*.plugin") if not path.with_suffix(".jsonl").exists()]

@@ -16,6 +16,7 @@ from harness.barrier import Barrier
 from harness.box import Box
 from harness.control import Edit, Mutant, kill, prepare
 from harness.fleet import FleetBox, root_of
+from harness.scenarios.test_far import GTRUN
 from harness.scenarios.test_forward import people
 from harness.scenarios.test_start import answer
 from harness.scenarios.test_sweep import BEFORE_LOCK
@@ -329,6 +330,9 @@ def test_inside_a_sandbox(box: Box) -> None:
             f"{file}: {done.code}: {done.err} {scene.gtrun('logs', 'plugin:' + Path(file).stem).out}"
         )
     scene.idle()
+    scene.configure("[run.sandbox]\nprotect_home = true\n")
+    refused = scene.gtrun("dispatch", "me", "--plugin", sees, check=1)
+    assert "sandbox.protect_home hides the workdir: /run/user/" in refused.err
 
 
 def test_killed(box: Box) -> None:
@@ -356,20 +360,25 @@ def test_killed(box: Box) -> None:
     assert payloads(scene) == []
 
 
-def test_typed_elsewhere(box: Box) -> None:
-    """The bytes travel with the command, every one as it is, and what the claim host says of the plugin counts."""
-    with Box(accounts=("ops", "carol")) as there:
-        ops, carol = people(there)
+def test_typed_elsewhere() -> None:
+    """The bytes travel with the command and from there by ssh, every one as it is; what the claim host says counts."""
+    with Box(accounts=("ops", "carol", "bob")) as box:
+        ops, carol = people(box)
+        config = box.path(f"{ops.home}/.config/gtrun/fleet.toml")
+        agents = f'[rigs.box]\ngtrun = "{GTRUN}"\n[agents.me]\n[agents.bob]\naccount = "bob"\nreach = "ssh"\n'
+        config.write_text(config.read_text() + agents)
+        box.allow_ssh("ops", "bob")
         text = b'#!/bin/sh\nsha256sum < "$0"\nexit 0\n' + os.urandom(3 << 20)
         file = put(carol, "sums.sh", text)
-        done = carol.gtrun("dispatch", "me", "--plugin", file, "--wait", check=None)
-        assert done.code == 0, f"exit code {done.code}: {done.err}"
         digest = carol.sh("sha256sum < ~/sums.sh").out.split()[0]
-        assert f"{digest}  -" in ops.asks("logs", "plugin:sums")["lines"]
-        assert [run["digest"] for run in ops.runs("plugin:sums")] == [digest]
-        assert carol.gtrun("dispatch", "me", "--plugin", put(carol, "text.sh", "hello"), check=1).out == ""
+        for agent in ("me", "bob"):
+            done = carol.gtrun("dispatch", agent, "--plugin", file, "--wait", check=None)
+            assert done.code == 0, f"exit code {done.code}: {done.err}"
+            assert f"{digest}  -" in ops.asks("logs", "plugin:sums", "--agent", agent)["lines"]
+        assert [run["digest"] for run in ops.runs("plugin:sums")] == [digest, digest]
+        refused = carol.gtrun("dispatch", "me", "--plugin", put(carol, "text.sh", "hello"), check=1)
+        assert "neither a WebAssembly module nor an executable file" in refused.err
         assert ops.asks("show", "plugin:text", check=1)["attempts"] == []
-    box.run("true")
 
 
 MUTANTS = [

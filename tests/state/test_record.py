@@ -303,6 +303,45 @@ def test_only_old_history_is_pruned(state):
     assert len(gone) == 1
 
 
+def test_a_plugins_bytes_lie_beside_its_record_as_long_as_that_is_open(state):
+    with records.create(state, resolved()) as record:
+        records.keep_payload(record, b"\0asm")
+        payload = records.payload_file(record.path)
+        assert payload.stat().st_mode & 0o777 == 0o400
+        assert records.read_payload(record.path) == b"\0asm"
+        assert records.open_records(state) == [record.path]
+        record.append(*WHOLE)
+        assert record.close_if_settled()
+    assert not payload.exists()
+    with pytest.raises(StateError, match="cannot read the plugin"):
+        records.read_payload(record.path)
+
+
+def test_a_plugins_bytes_go_with_a_record_that_is_taken_back(state, record):
+    records.keep_payload(record, b"\0asm")
+    record.discard()
+    assert list(records.open_folder(state).iterdir()) == []
+
+
+def test_a_link_in_the_place_of_a_plugin_is_not_followed(state, record, tmp_path):
+    (tmp_path / "other").write_bytes(b"other")
+    records.payload_file(record.path).symlink_to(tmp_path / "other")
+    with pytest.raises(StateError, match="cannot read the plugin"):
+        records.read_payload(record.path)
+    records.keep_payload(record, b"\0asm")
+    assert (tmp_path / "other").read_bytes() == b"other"
+
+
+def test_a_plugins_bytes_without_a_record_are_pruned_once_they_are_old(state, record):
+    records.keep_payload(record, b"x")
+    folder = records.open_folder(state)
+    for name, age in ((records.payload_file(record.path).name, 2000), ("b.plugin", 2000), ("c.plugin", 5)):
+        (folder / name).touch()
+        old(folder / name, age)
+    records.prune(state, 1000)
+    assert {path.name for path in folder.glob("*.plugin")} == {records.payload_file(record.path).name, "c.plugin"}
+
+
 def test_runs_of_one_issue_oldest_first(state):
     for number in range(3):
         run = resolved(token=f"{number:032x}", issue=Issue(key=IssueKey("7" if number else "8"), title="x"))

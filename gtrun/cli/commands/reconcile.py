@@ -6,6 +6,7 @@ from gtrun.cli.commands import JsonOption, command_parser
 from gtrun.cli.forwarding import elsewhere
 from gtrun.cli.output import document, say, tell
 from gtrun.exits import Exit
+from gtrun.names import in_words
 from gtrun.reconcile import reconcile as _reconcile
 
 app = command_parser()
@@ -43,9 +44,9 @@ def reconcile(
     else:
         for run in report.lost:
             why = run.ending.reason if run.ending else ""
-            tell(f"lost: issue {run.resolved.issue.key} on {run.resolved.agent}, run {run.run}: {why}")
+            tell(f"lost: {in_words(run.resolved.issue.key)} on {run.resolved.agent}, run {run.run}: {why}")
         for one in report.resolved:
-            tell(f"settled: an attempt at issue {one.issue} on {one.agent}, whose dispatcher had died")
+            tell(f"settled: an attempt at {in_words(one.issue)} on {one.agent}, whose dispatcher had died")
         if report.posted:
             print(f"posted: {_markers(report.posted)}")
         print(f"still owed: {_markers(report.owing)}" if report.owing else "nothing is owed any more")
