@@ -16,7 +16,7 @@ from gtrun.reach.operations.session import Nothing, Session, by_token
 from gtrun.reach.operations.starting import ToPrepare, prepare
 from gtrun.reach.route import this_installation
 from gtrun.state import record as records
-from gtrun.systemd import effects, journal, transient, units
+from gtrun.systemd import effects, transient, units
 from gtrun.systemd.bus import MANAGER, OBJECT, SLICE, BusError
 from gtrun.systemd.units import Observed, UnitState
 
@@ -137,41 +137,6 @@ def does_linger(session: Session, arguments: Nothing) -> bool:  # noqa: ARG001 -
     """Whether the account's manager, which is there, outlives its last logout. Raises NoManager."""
     session.bus  # noqa: B018 - connects
     return lingers(session.account)
-
-
-class ToRead(msgspec.Struct, frozen=True, kw_only=True):
-    """A run's lines: only the `last` few, or those after a cursor of the journal's."""
-
-    run: Run
-    last: int | None = None
-    cursor: str = ""
-
-
-class Printed(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines, escaped; the cursor behind them; how many the journal dropped."""
-
-    lines: list[str]
-    cursor: str = ""
-    suppressed: int = 0
-
-
-def printed(session: Session, arguments: ToRead) -> Printed:
-    """What the run has printed by now."""
-    uid = session.account.uid
-    lines, cursor = journal.since(arguments.run, uid, arguments.cursor, last=arguments.last)
-    return Printed(lines=lines, cursor=cursor, suppressed=journal.suppressed(arguments.run, uid))
-
-
-def printed_since(session: Session, arguments: ToRead) -> Printed:
-    """What the run has printed after the cursor."""
-    lines, cursor = journal.since(arguments.run, session.account.uid, arguments.cursor)
-    return Printed(lines=lines, cursor=cursor)
-
-
-def await_print(session: Session, arguments: ToRead) -> Printed:
-    """Wait until the run prints something after the cursor, however long that takes."""
-    journal.await_line(arguments.run, session.account.uid, arguments.cursor)
-    return printed_since(session, arguments)
 
 
 class Tokens(msgspec.Struct, frozen=True):
