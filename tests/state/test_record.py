@@ -323,7 +323,7 @@ def test_a_plugins_bytes_go_with_a_record_that_is_taken_back(state, record):
     assert list(records.open_folder(state).iterdir()) == []
 
 
-def test_a_link_in_the_place_of_a_plugin_is_not_followed(state, record, tmp_path):
+def test_a_link_in_the_place_of_a_plugin_is_not_followed(record, tmp_path):
     (tmp_path / "other").write_bytes(b"other")
     records.payload_file(record.path).symlink_to(tmp_path / "other")
     with pytest.raises(StateError, match="cannot read the plugin"):
