@@ -226,7 +226,7 @@ def board_disk_is_full(box: Box) -> None:
     scene.appears(f"{scene.home}/ready-{issue}", timeout=20)
     scene.gtrun("stop", issue)
     assert result_on_disk(scene, issue) == "stopped"
-    assert [fact["type"] for fact in records(scene, issue)[-1][1]][-2:] == ["stop-asked", "ended"]
+    assert [fact["type"] for fact in records(scene, issue)[-1][1]][-3:] == ["stop-asked", "ended", "noticed"]
     scene.sh(f"rm {board_of(scene).rpartition('/')[0]}/filler")
     settles(scene, issue, "stopped")
 
