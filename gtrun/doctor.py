@@ -34,8 +34,8 @@ def examine(fleet: Fleet, caller: Account) -> Iterator[Finding]:
     source = fleet.source or "no fleet.toml: one agent, me"
     yield Finding("config", source, is_fine=True)
     yield _own_code(fleet, caller)
-    board = _board(fleet.board)
-    yield board
+    board, *more = _board(fleet.board)
+    yield from (board, *more)
     ref, is_local = reference_of(fleet.board), fleet.board.github is None
     sharing = len({agent.account for agent in fleet.agents.values()}) > 1
     if is_local and sharing and board.is_fine:
@@ -92,17 +92,22 @@ def _shared(folder: Path) -> Iterator[Finding]:
         yield Finding("board", what, is_fine=False, mend=mend)
 
 
-def _board(config: BoardConfig) -> Finding:
+def _board(config: BoardConfig) -> list[Finding]:
     """That there is no local board yet is no fault: the first issue makes it."""
     if config.github is None and _is_missing(config.path):
         what = f"there is none yet at {config.path}: the first `gtrun board add` makes it"
-        return Finding("board", what, is_fine=True)
+        return [Finding("board", what, is_fine=True)]
     try:
         with open_own(config) as board:
             board.issue(IssueKey("1"))
-            return Finding("board", f"{board.name} answers", is_fine=True)
+            found = [Finding("board", f"{board.name} answers", is_fine=True)]
+            for notice in board.notices:
+                what, _, mend = notice.partition(": ")
+                found.append(Finding("board", what, is_fine=False, mend=mend))
+            return found
     except BoardUnavailable as error:
-        return Finding("board", error.message, is_fine=False, mend=error.hint or "look at the folder's owner and mode")
+        mend = error.hint or "look at the folder's owner and mode"
+        return [Finding("board", error.message, is_fine=False, mend=mend)]
 
 
 def _of_agent(fleet: Fleet, agent: Agent) -> Iterator[Finding]:

@@ -195,10 +195,16 @@ class GitHubPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def web(self) -> str:
-        """Where people look at it. An Enterprise server has its REST API below /api/v3 (docs.github.com, REST API)."""
-        if self.api == "https://api.github.com":
-            return f"https://github.com/{self.repo}"
-        return f"{self.api.removesuffix('/api/v3')}/{self.repo}"
+        """Where people look at it.
+
+        The API of GitHub.com, and of Enterprise in the cloud, has a host of its own; a server's is below /api/v3
+        (docs.github.com, "Getting started with the REST API").
+        """
+        scheme, _, rest = self.api.partition("://")
+        host, slash, path = rest.partition("/")
+        if not slash and host.startswith("api.") and host.endswith((".github.com", ".ghe.com")):
+            host = host.removeprefix("api.")
+        return f"{scheme}://{host}{slash}{path.removesuffix('api/v3')}".rstrip("/") + f"/{self.repo}"
 
 
 class BoardRef(msgspec.Struct, frozen=True):

@@ -38,6 +38,10 @@ class Board(Protocol):
     def identity(self) -> str:
         """What no other board has; empty if it was given none yet."""
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was met so far that somebody should mend, a line each."""
+
     def identify(self) -> str:
         """Its identity, which it is given now if it has none."""
 

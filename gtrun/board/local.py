@@ -79,6 +79,11 @@ class LocalBoard:
         return str(self.path)
 
     @property
+    def notices(self) -> tuple[str, ...]:
+        """None: what is wrong with a file is an error."""
+        return ()
+
+    @property
     def identity(self) -> str:
         """32 hexadecimal digits that no other board has, but copies of this one; empty if it was given none yet."""
         with told(self.path):

@@ -159,15 +159,13 @@ class GitHubBoard:
         with self._client.within(self._wait):
             return open_work(self._reading, self._cache, terminal_labels, terminal_glyphs)
 
-    def post(
-        self, key: IssueKey, *, author: str, body: str, marker: str | None = None, since: float | None = None
-    ) -> bool:
+    def post(self, key: IssueKey, *, author: str, body: str, marker: str | None = None) -> bool:
         """Comment on an issue, open or closed. False if it has this very marker already: nothing was posted.
 
         The author is whoever the token belongs to (`author` is not sent). `marker` is `started:RUN` or `finished:RUN`,
-        whose line the body has; it cannot be on the issue from before `since`. Where the answer to a comment
-        with a marker is lost, it is looked for until there is no time left. Raises NoSuchIssue if there is no such
-        issue, UsageError for text that GitHub does not keep, BoardUnavailable if it is not known to be there.
+        whose line the body has. Where the answer to a comment with a marker is lost, it is looked for until there is
+        no time left. Raises NoSuchIssue if there is no such issue, UsageError for text that GitHub does not keep,
+        BoardUnavailable if it is not known to be there.
         """
         del author
         _check_body(body)
@@ -180,7 +178,7 @@ class GitHubBoard:
                     issue = reply.read(wire.Issue)
                     repo, number = repo_of(issue) or repo, issue.number
                     path = path_of(repo, "issues", number, "comments")
-                if self._carries(repo, number, marker, since):
+                if self._carries(repo, number, marker):
                     return False
             asked_at = time.time()
             try:
@@ -274,10 +272,9 @@ class GitHubBoard:
         located = locate(self.place, key)
         return (self._reading.comments(*located) or []) if located else []
 
-    def _carries(self, repo: str, number: int, marker: str, since: float | None) -> bool:
+    def _carries(self, repo: str, number: int, marker: str, since: float | None = None) -> bool:
         """Whether a believed comment is this very marker. Raises NoSuchIssue if there is no issue."""
-        at = None if since is None else since - _CLOCKS_DIFFER
-        comments = self._reading.comments(repo, number, since=at)
+        comments = self._reading.comments(repo, number, since=since)
         if comments is None:
             raise NoSuchIssue(f"there is no issue {key_of(self.place, repo, number)} on {self.name}")
         for comment in comments:

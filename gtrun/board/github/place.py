@@ -24,8 +24,7 @@ def check(place: GitHubPlace) -> None:
 
 def site(place: GitHubPlace) -> str:
     """Where people see it: the host, with the port if there is one. It is `github.com` for `api.github.com`."""
-    name = urlsplit(place.api).netloc.lower()
-    return name.removeprefix("api.") if name == "api.github.com" or name.endswith(".ghe.com") else name
+    return urlsplit(place.web).netloc
 
 
 def host(place: GitHubPlace) -> str:

@@ -136,7 +136,7 @@ def test_a_marker_is_posted_once(repo: Repo, open_board: Opener) -> None:
     board = open_board()
     assert board.post(key(number), author="alice", body=BODY, marker=MARKER) is True
     assert board.post(key(number), author="alice", body=BODY, marker=MARKER) is False
-    assert open_board().post(key(number), author="alice", body=BODY, marker=MARKER, since=0.0) is False
+    assert open_board().post(key(number), author="alice", body=BODY, marker=MARKER) is False
     assert board.post(key(number), author="alice", body="again") is True
     assert board.post(key(number), author="alice", body="again") is True
     assert repo.bodies(number) == [BODY, "again", "again"]

@@ -34,7 +34,7 @@ def test_github_understands_us_and_we_understand_github(contract: str) -> None:
             assert board.pull_requests(IssueKey("1347")) == []
             [(known, stands)] = board.open_work(("done",), ("✅",))
             assert (known.key, known.title, stands) == (issue.key, issue.title, Standing.READY)
-            assert board.post(IssueKey("1347"), author="alice", body=BODY, marker=MARKER, since=0.0) is True
+            assert board.post(IssueKey("1347"), author="alice", body=BODY, marker=MARKER) is True
             board.label(IssueKey("1347"), add=["a, b", "🚀"], remove=["bug"])
             assert board.close_issue(IssueKey("1347")) is True
             assert board.reopen_issue(IssueKey("1347")) is False

@@ -132,6 +132,7 @@ def test_a_token_has_no_text() -> None:
 def test_sites_and_names() -> None:
     assert (site(PLACE), host(PLACE)) == ("github.com", "github.com")
     assert site(GitHubPlace(repo="o/r", api="https://api.acme.ghe.com")) == "acme.ghe.com"
+    assert GitHubPlace(repo="o/r", api="https://git.example.com/api/v3").web == "https://git.example.com/o/r"
     port = GitHubPlace(repo="o/r", api="https://git.example.com:8443/api/v3")
     assert (site(port), host(port)) == ("git.example.com:8443", "git.example.com")
     assert locate(PLACE, IssueKey("7")) == ("o/r", 7)
