@@ -65,7 +65,7 @@ def _hand_over(notify: Notify, caller: Account, fresh: Sequence[tuple[Notice, Sl
         if problem:
             problems.append(f"{notice} of {one.agent.agent}: {problem}")
     if problems:
-        more = f"; {len(problems) - 1} more were not told to it either" if len(problems) > 1 else ""
+        more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
         say(problems[0] + more)
 
 
