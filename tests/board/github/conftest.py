@@ -19,6 +19,9 @@ from harness.github import USERS, emulate, hand, prism
 _HANDS = itertools.count()
 
 
+_SECONDS = len("2026-11-30T18:00:00")
+
+
 @pytest.fixture(scope="session")
 def state() -> Iterator[str]:
     with emulate() as emulated:
@@ -95,7 +98,7 @@ class Repo:
             comment
             for number in self._commented
             for comment in self.do("GET", f"/repos/{self.name}/issues/{number}/comments?per_page=100")
-            if comment["updated_at"] >= query["since"]
+            if comment["updated_at"][:_SECONDS] >= query["since"][:_SECONDS]  # GitHub's have no fractions
         ]
         found.sort(key=lambda one: (one[f"{query['sort']}_at"], one["id"]), reverse=query["direction"] == "desc")
         page, size = int(query.get("page", "1")), int(query["per_page"])
