@@ -121,8 +121,8 @@ def unit_name(issue: IssueKey, *, duplicate: int = 0) -> UnitName:
 
 
 def unit_names(issue: IssueKey) -> list[str]:
-    """Glob patterns for every unit that an issue can have on one agent."""
-    return [unit_name(issue), unit_name(issue).replace(".service", "-dup*.service")]
+    """Glob patterns for every unit that an issue can have on one agent; `-dup` alone may begin a plugin's own name."""
+    return [unit_name(issue), unit_name(issue).replace(".service", "-dup[1-9]*.service")]
 
 
 def is_run_unit(name: str) -> bool:

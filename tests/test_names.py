@@ -159,6 +159,9 @@ def test_no_name_is_too_long_just_below_the_length_where_it_is_hashed(length):
 
 
 @given(keys, keys, duplicates)
+@example("plugin:a", "plugin:a-dupe", 0)
+@example("plugin:a", "plugin:a-dup", 1)
+@example("plugin:a", "plugin:a", 10)
 def test_the_patterns_of_an_issue_match_its_units_and_no_others(key, other, duplicate):
     name = unit_name(other, duplicate=duplicate)
     assert any(fnmatchcase(name, pattern) for pattern in unit_names(key)) == (key == other)
