@@ -39,7 +39,7 @@ def stands(board: GitHubBoard) -> dict[str, Standing]:
 
 
 def test_five_hundred_issues_with_nothing_changed_are_three_questions_and_all_304(
-    repo: Repo, between: Between, open_board: Opener
+    repo: Repo, between: Between, open_board: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in range(500):
         repo.issue(f"issue {place}", labels=["ready", "P1"])
@@ -67,6 +67,11 @@ def test_five_hundred_issues_with_nothing_changed_are_three_questions_and_all_30
     between.asked.clear()
     assert stands(open_board(cache=True)) == changed
     assert [one.status for one in between.asked] == [304, 304, 304]
+    monkeypatch.setattr(known, "REFRESH", 0.0)
+    for _ in range(2):  # the first one finds the list of issues changed by the comment
+        between.asked.clear()
+        assert stands(open_board(cache=True)) == changed
+    assert [one.status for one in between.asked] == [304] * 8
 
 
 def test_without_a_folder_everything_is_asked_each_time(repo: Repo, between: Between, open_board: Opener) -> None:
