@@ -30,6 +30,7 @@ _WASM = b"\0asm"
 _MODULE, _COMPONENT = 1, 0xD  # version and layer, 16 bits each, little-endian
 _ELF = b"\x7fELF"
 _ELF_TYPES = (2, 3)  # ET_EXEC and ET_DYN of elf(5)
+_ELFCLASS64, _PT_INTERP = 2, 3
 _SHEBANG_MAX = 255  # execve(2)
 _MFD_EXEC = 0x10  # memfd_create(2), Linux 6.3: executable also where vm.memfd_noexec has turned the default
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
@@ -126,21 +127,37 @@ def _check_script(data: bytes) -> None:
     line = data[: _SHEBANG_MAX + 1].split(b"\n", 1)
     if len(line) < 2:
         raise LaunchFailed(f"the first line of the plugin does not end, or has more than {_SHEBANG_MAX} bytes")
-    interpreter = os.fsdecode(line[0][2:].strip(b" \t").split(b" ")[0].split(b"\t")[0])
-    if interpreter.endswith("\r"):
+    interpreter = line[0][2:].strip(b" \t").split(b" ")[0].split(b"\t")[0]
+    if interpreter.endswith(b"\r"):
         raise LaunchFailed("the lines of the plugin end as on Windows", hint="convert it: sed -i 's/\\r$//' FILE")
-    if not interpreter.startswith("/") or not os.access(interpreter, os.X_OK) or Path(interpreter).is_dir():
-        raise LaunchFailed(f"the interpreter that the plugin's first line names is not to be executed: {interpreter!r}")
+    _check_interpreter(interpreter, "its first line")
 
 
 def _check_elf(data: bytes) -> None:
     """Its class, machine and type, by the header of elf(5): those of this very interpreter, which does run here."""
     with open(sys.executable, "rb") as ours:
         here = ours.read(20)
-    if len(data) < 64 or struct.unpack_from("<H", data, 16)[0] not in _ELF_TYPES:
-        raise LaunchFailed("the plugin is no program: it is cut off, or an object file")
-    if (data[4:6], data[18:20]) != (here[4:6], here[18:20]):
+    if len(data) >= 64 and (data[4:6], data[18:20]) != (here[4:6], here[18:20]):
         raise LaunchFailed("the plugin is a program for another kind of machine")
+    if len(data) < 64 or struct.unpack_from("=H", data, 16)[0] not in _ELF_TYPES:
+        raise LaunchFailed("the plugin is no program: it is cut off, or an object file")
+    is_wide = data[4] == _ELFCLASS64
+    place, size, count = struct.unpack_from("=Q14xHH", data, 32) if is_wide else struct.unpack_from("=I10xHH", data, 28)
+    header = struct.Struct("=I4xQ16xQ" if is_wide else "=II8xI")
+    for number in range(count):
+        try:
+            kind, begin, length = header.unpack_from(data, place + number * size)
+        except struct.error:
+            raise LaunchFailed("the plugin is no program: it is cut off") from None
+        if kind == _PT_INTERP:
+            _check_interpreter(data[begin : begin + length].removesuffix(b"\0"), "its header")
+
+
+def _check_interpreter(name: bytes, where: str) -> None:
+    if not name.startswith(b"/") or b"\0" in name or not os.access(name, os.X_OK) or os.path.isdir(name):  # noqa: PTH112
+        raise LaunchFailed(
+            f"the interpreter that the plugin names in {where} is not to be executed: {os.fsdecode(name)!r}"
+        )
 
 
 def sealed(data: bytes, name: str, *, is_inherited: bool) -> int:

@@ -13,6 +13,7 @@ from gtrun.plugins import payload
 
 MODULE = b"\0asm\1\0\0\0"
 SCRIPT = b"#!/bin/sh\nexit 0\n"
+TRUE = Path("/bin/true").read_bytes()
 DISK = IssueKey("plugin:disk")
 
 
@@ -95,7 +96,12 @@ def test_what_is_no_plugin(data, why):
         (b"#!/etc\n", "not to be executed: '/etc'"),
         (b"#!/etc/passwd\n", "not to be executed"),
         (b"#!/bin/sh\r\n", "as on Windows"),
-        (b"\x7fELF" + bytes(200), "no program"),
+        (b"#!/bin/sh\0\n", r"not to be executed: '/bin/sh\\x00'"),
+        (b"#!/bin/\xff\n", r"not to be executed: '/bin/\\udcff'"),
+        (b"\x7fELF" + bytes(30), "no program"),
+        (b"\x7fELF" + bytes(200), "another kind of machine"),
+        (TRUE[:64], "it is cut off"),
+        (TRUE.replace(b"/ld-", b"/no-"), "names in its header is not to be executed: '/lib.*/no-"),
     ],
 )
 def test_what_the_kernel_would_not_take(data, why):
@@ -104,12 +110,12 @@ def test_what_the_kernel_would_not_take(data, why):
 
 
 def test_what_the_kernel_takes():
-    for data in (SCRIPT, b"#! /usr/bin/env -S sh -e\n", b"#!\t/bin/sh\t-e\n", Path("/bin/true").read_bytes()):
+    for data in (SCRIPT, b"#! /usr/bin/env -S sh -e\n", b"#!\t/bin/sh\t-e\n", TRUE):
         payload.refuse_unusable(data)
 
 
 def test_a_program_for_another_machine_is_refused():
-    data = bytearray(Path("/bin/true").read_bytes())
+    data = bytearray(TRUE)
     data[18:20] = (0xF7).to_bytes(2, "little")  # EM_BPF: for the kernel's own
     with pytest.raises(LaunchFailed, match="for another kind of machine"):
         payload.refuse_unusable(bytes(data))
