@@ -19,7 +19,7 @@ from gtrun.text import plain
 
 _EMPTY = "\\e"
 _ESCAPE = r"\\(?:([\\e])|x([0-9a-f]{2})|u([0-9a-f]{4})|U(000[0-9a-f]{5}|0010[0-9a-f]{4}))"
-_DISPATCHED = re.compile(r"(?:\S+\s+)?Dispatched\s+([0-9]+)\b", re.ASCII)
+_DISPATCHED = re.compile(r"(?:\S+\s+)?Dispatched\s+([0-9]{1,18})\b", re.ASCII)
 
 
 class WrongMessageError(ValueError):

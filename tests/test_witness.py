@@ -98,6 +98,7 @@ def test_a_bad_subject_is_no_message(subject):
         ("Dispatched 1 of 1 planned\ngtrun: outbox: a word\n\n", 1),
         ("", 0),
         ("Dispatched none", 0),
+        (f"Dispatched {'9' * 5000}", 0),
         ("issue 4 Dispatched 9 was not", 0),
     ],
 )
