@@ -37,7 +37,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Cache:
-    """The answers to one token: others may see less, or more. Nothing here raises."""
+    """The answers to one token: others may see less, or more. Whatever is kept has a name that says of which server.
+
+    Nothing here raises.
+    """
 
     def __init__(self, folder: Path | None, token: str) -> None:
         """None: nothing is kept. The token itself is not kept either, only a digest of it and the address."""

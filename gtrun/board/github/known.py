@@ -46,7 +46,6 @@ T = TypeVar("T")
 REFRESH = 3600.0
 """Seconds after which the list of open issues is read wholly."""
 
-_NAME = "known-1"
 _OVERLAP = 120.0  # seconds in which GitHub may show what was touched in another order than it was
 _ONE_BY_ONE = 5  # issues whose comments are read one by one rather than all together
 _LAST_TOUCHED_FIRST: Mapping[str, str | int] = {"sort": "updated", "direction": "desc", "per_page": PAGE}
@@ -58,7 +57,8 @@ def open_work(
 ) -> list[tuple[Issue, Standing]]:
     """Every open issue, without its body, and where it stands. Raises BoardUnavailable; what was read is kept."""
     glyphs = tuple(filter(None, (glyph.removesuffix(EMOJI_STYLE) for glyph in terminal_glyphs)))
-    known = cache.get(_NAME, Known)
+    name = f"known-1 {reading.place.address}"
+    known = cache.get(name, Known)
     before = msgspec.msgpack.encode(known)
     if known is None or known.glyphs != glyphs:
         known = Known(glyphs)
@@ -72,7 +72,7 @@ def open_work(
         raise
     finally:
         if msgspec.msgpack.encode(known) != before:
-            cache.put(_NAME, known)
+            cache.put(name, known)
     return sweep.works(terminal_labels, terminal_glyphs)
 
 

@@ -44,6 +44,7 @@ class Reading:
         self._cache = cache
         self._source = source
         self._me: Me | None = None
+        self._me_name = f"me {place.api}"
 
     def absent(self, repo: str, reply: Reply) -> None:
         """Nothing, if the repository can be seen, so that what was not found in it is not there."""
@@ -159,7 +160,7 @@ class Reading:
     def _myself(self) -> str | None:
         """Whose token it is."""
         if self._me is None:
-            kept = self._cache.get("me", Me)
+            kept = self._cache.get(self._me_name, Me)
             self._me = kept if kept and abs(time.time() - kept.at) < _ME_KEPT else self._ask_who()
         return self._me.login or None
 
@@ -170,7 +171,7 @@ class Reading:
         except Denied:  # an App's token speaks for no user
             login = ""
         me = Me(login, time.time())
-        self._cache.put("me", me)
+        self._cache.put(self._me_name, me)
         return me
 
 

@@ -299,6 +299,20 @@ def test_another_token_gets_nothing_of_what_is_kept(repo: Repo, between: Between
     assert "if-none-match" not in between.asked[0].headers
 
 
+def test_another_repository_gets_nothing_of_what_is_kept(
+    repo: Repo, state: str, between: Between, open_board: Opener
+) -> None:
+    """One account with one token may work from two."""
+    other = Repo(state, "kept-beside-it", repo.cache, between.url)
+    between.answers.append(other.list_comments)
+    numbers = [repo.issue() for _ in range(3)]
+    far = other.issue("theirs")
+    for _ in range(2):
+        assert set(sweep(open_board(cache=True))) == {key(number) for number in numbers}
+        [(issue, _)] = open_board(cache=True, repo=other.name).open_work((), ())
+        assert (issue.key, issue.title) == (key(far), "theirs")
+
+
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "empty", "folder", "link", "unreadable shape"])
 def test_what_is_damaged_counts_as_not_there(damage: str, repo: Repo, open_board: Opener, tmp_path: Path) -> None:
     number = repo.issue()
