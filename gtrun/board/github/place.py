@@ -16,7 +16,10 @@ _KEY = re.compile(r"(?:([A-Za-z0-9-]+/[A-Za-z0-9._-]+)#)?([1-9][0-9]{0,17})", re
 
 def check(place: GitHubPlace) -> None:
     """Raises BoardUnavailable for an address to which no token may be sent, wherever the place comes from."""
-    where = urlsplit(place.api)
+    try:
+        where = urlsplit(place.api)
+    except ValueError:
+        raise BoardUnavailable(f"{place.api} is no address", hint="mend api in [board]") from None
     if where.scheme == "https" or (where.scheme == "http" and where.hostname in LOOPBACK):
         return
     raise BoardUnavailable(f"{place.api} is not https, and a token would cross the network in the clear")
@@ -53,4 +56,9 @@ def is_own(place: GitHubPlace, repo: str) -> bool:
 
 def path_of(repo: str, *rest: str | int) -> str:
     """The path of something in a repository, each part escaped."""
-    return "/".join(["/repos", repo, *(quote(str(part), safe="") for part in rest)])
+    return "/".join(["/repos", repo, *map(_escaped, rest)])
+
+
+def _escaped(part: str | int) -> str:
+    # RFC 3986 takes a path's parts . and .. away: `labels/.` would be all labels
+    return "%2E" * len(str(part)) if part in {".", ".."} else quote(str(part), safe="")

@@ -8,6 +8,7 @@ from gtrun.errors import BoardUnavailable, NoSuchIssue, UsageError
 from gtrun.markers import Kind, machine_line
 from gtrun.model import PullState, Result, Standing
 from gtrun.names import IssueKey, RunId
+from harness.between import Between
 from tests.board.github.conftest import Opener, Repo
 
 RUN = RunId("0123456789abcdef0123456789abcdef")
@@ -190,6 +191,14 @@ def test_labels_close_and_reopen(repo: Repo, open_board: Opener) -> None:
     assert turned.is_open
     with pytest.raises(UsageError):
         board.label(key(number), add=["two\nlines"])
+
+
+def test_a_label_that_is_a_path(repo: Repo, between: Between, open_board: Opener) -> None:
+    number = repo.issue(labels=[".", "..", "a/b", "kept"])
+    open_board().label(key(number), remove=[".", "..", "a/b"])
+    path = f"/repos/{repo.name}/issues/{number}/labels/"
+    asked = [one.path for one in between.asked if one.method == "DELETE"]
+    assert asked == [f"{path}%2E", f"{path}%2E%2E", f"{path}a%2Fb"]
 
 
 # --- pull requests
