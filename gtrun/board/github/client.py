@@ -109,7 +109,18 @@ class Client:
         # that is on this very machine, and a proxy would be shown the token
         is_tls = api.startswith("https:")
         trusted = _certificates() if is_tls else False
-        self._http = httpx.Client(headers=headers, follow_redirects=False, verify=trusted, trust_env=is_tls)
+        try:
+            self._http = httpx.Client(headers=headers, follow_redirects=False, verify=trusted, trust_env=is_tls)
+        except (
+            httpx.InvalidURL,
+            ValueError,
+            ImportError,
+        ):  # not the error itself: a proxy's address may hold a password
+            raise BoardUnavailable(
+                "the proxy of the environment cannot be used",
+                hint="HTTPS_PROXY or ALL_PROXY is an address like http://proxy.example:3128, and no SOCKS;"
+                " NO_PROXY a list of hosts, without [::1]",
+            ) from None
 
     def close(self) -> None:
         """End the conversation."""
@@ -187,7 +198,8 @@ class Client:
                 continue
             refused = limit(status, headers, body)
             if refused is not None:
-                self._sit_out(refused, headers)
+                self._sit_out(max(refused, delay), headers)  # one that is over at once comes back at once, for ever
+                delay = min(delay * 2, _LONGEST_PAUSE)
                 continue
             self._check(method, url, status, headers, body)
             return Reply(status, body, url, self._links(headers.get("link", "")), clock(headers), wanted != url)
@@ -197,7 +209,7 @@ class Client:
         left = self.left()
         if left <= 0:
             raise self._late()
-        kept = self._cache.answer(url) if method == "GET" else None
+        kept = self._kept(url) if method == "GET" else None
         more = {"If-None-Match": kept.etag} if kept else {}
         data = None
         if content is not None:
@@ -208,6 +220,8 @@ class Client:
                 body = self._body(response)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as error:
             return 0, {}, _why(error).encode()
+        except (httpx.InvalidURL, ValueError):  # the names of a host have rules of their own, which IDNA checks
+            raise BoardUnavailable(f"nobody can be asked at {plain(shorten(url, TOLD))}: it is no address") from None
         except (httpx.HTTPError, httpx.StreamError) as error:
             if method != "GET":
                 raise AnswerLost(f"{self._server()} did not answer to the end: {_why(error)}") from None
@@ -220,6 +234,11 @@ class Client:
         if response.status_code == 200 and method == "GET" and "etag" in response.headers:
             self._cache.put(url, Answer(response.headers["etag"], body, response.headers.get("link", "")))
         return response.status_code, response.headers, body
+
+    def _kept(self, url: str) -> Answer | None:
+        """The answer of before, if it was all of it: or the next 304 would confirm what was cut, each time."""
+        kept = self._cache.answer(url)
+        return kept if kept is not None and _is_json(kept.body) else None
 
     def _body(self, response: httpx.Response) -> bytes:
         parts, size = [], 0
@@ -257,9 +276,11 @@ class Client:
         if seconds < self.left():
             pause(seconds)
             return
-        until = datetime.fromtimestamp(clock(headers) + seconds, UTC)
-        whose = f"the token from {self._token.source}"
-        raise BoardUnavailable(f"GitHub's rate limit for {whose} is used up until {until:%Y-%m-%d %H:%M:%S} UTC")
+        try:
+            until = f"until {datetime.fromtimestamp(clock(headers) + seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        except (ValueError, OverflowError, OSError):
+            until = "until some day"
+        raise BoardUnavailable(f"GitHub's rate limit for the token from {self._token.source} is used up {until}")
 
     def _check(self, method: str, url: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Raises BoardUnavailable for a status that says the same whatever was asked."""
@@ -302,6 +323,14 @@ def _origin(url: str) -> tuple[str, str, int | None] | None:
         return where.scheme, (where.hostname or "").lower(), where.port or _PORTS.get(where.scheme)
     except ValueError:
         return None
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _certificates() -> ssl.SSLContext | bool:

@@ -112,6 +112,28 @@ def test_nobody_listens(open_board: Opener) -> None:
         assert "does not answer: Connection refused" in refused(lambda: board.issue(key(1)))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ALL_PROXY", "socks5h://someone:secret@127.0.0.1:1"),
+        ("HTTPS_PROXY", "gopher://someone:secret@127.0.0.1"),
+        ("HTTPS_PROXY", "http://[::1"),
+        ("NO_PROXY", "localhost,[::1]"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used(
+    name: str, value: str, open_board: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    said = refused(lambda: open_board(api="https://127.0.0.1:9"))
+    assert said == "the proxy of the environment cannot be used"
+
+
+@pytest.mark.parametrize("host", ["a..b", "xn--a.example", f"{'a' * 300}.example", "h:x"])
+def test_a_server_whose_name_is_none(host: str, open_board: Opener) -> None:
+    assert "is no address" in refused(lambda: open_board(api=f"https://{host}", wait=5.0).issue(key(1)))
+
+
 # --- answers that are none
 
 
@@ -128,6 +150,31 @@ def test_nobody_listens(open_board: Opener) -> None:
 def test_an_answer_that_is_none(body: bytes, why: str, between: Between, open_board: Opener) -> None:
     between.fail(Fault("GET", ISSUE, status=200, body=body))
     assert why in refused(lambda: open_board().issue(key(1)))
+
+
+def test_an_answer_that_was_cut_is_asked_for_anew(repo: Repo, between: Between, open_board: Opener) -> None:
+    """Where the end of an answer is that of its connection, nobody sees that it was cut; its ETag is that of all."""
+    number = repo.issue("whole")
+    between.fail(Fault("GET", ISSUE, status=200, headers={"etag": '"whole"'}, body=b'{"number": 1, "ti'))
+    assert "not understood" in refused(lambda: open_board(cache=True).issue(key(number)))
+    issue = open_board(cache=True).issue(key(number))
+    assert issue is not None
+    assert issue.title == "whole"
+    assert "if-none-match" not in between.asked[-1].headers
+
+
+@pytest.mark.parametrize("where", ["/x\x01y", f"/{'a' * 60_000}"])
+def test_a_next_page_that_has_no_address(where: str, repo: Repo, between: Between, open_board: Opener) -> None:
+    number = repo.issue()
+    headers = {"link": f'<{between.url}{where}>; rel="next"'}
+    between.fail(Fault("GET", COMMENTS, status=200, headers=headers, body=b"[]"))
+    between.fail(Fault("GET", "aaaa", status=404))
+    board = open_board()
+    if where.isprintable():
+        assert board.comments(key(number)) == []
+        between.breaches.clear()
+    else:
+        assert "is no address" in refused(lambda: board.comments(key(number)))
 
 
 def test_an_answer_without_end(between: Between, open_board: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,6 +242,13 @@ def test_redirects_in_circles(between: Between, open_board: Opener) -> None:
     assert len(between.asked) == 4
 
 
+@pytest.mark.parametrize("where", ["http://xn--a/", "http://h:99999/"])
+def test_a_redirect_to_no_address(where: str, between: Between, open_board: Opener) -> None:
+    between.fail(Fault("GET", ISSUE, status=301, headers={"location": where}))
+    refused(lambda: open_board().issue(key(1)))
+    assert len(between.asked) == 1
+
+
 # --- limits
 
 
@@ -207,6 +261,18 @@ def test_a_limit_that_ends_too_late_is_named_with_its_time(status: int, between:
     assert re.search(
         r"rate limit for the token from the test is used up until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$", said
     )
+
+
+def test_a_limit_without_an_end_that_a_calendar_has(between: Between, open_board: Opener) -> None:
+    headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "999999999999"}
+    between.fail(Fault("GET", ISSUE, status=403, headers=headers))
+    assert refused(lambda: open_board().issue(key(1))).endswith("is used up until some day")
+
+
+def test_a_limit_that_is_always_over_at_once(between: Between, open_board: Opener) -> None:
+    between.fail(Fault("GET", ISSUE, status=429, headers={"retry-after": "0"}), times=AGAIN)
+    refused(lambda: open_board(wait=3.0).issue(key(1)))
+    assert 2 <= len(between.asked) <= 6
 
 
 @pytest.mark.parametrize(
