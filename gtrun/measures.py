@@ -29,6 +29,15 @@ def size(text: str) -> int:
     return int(total)
 
 
+def left_of(wait: float, since: float, now: float) -> float:
+    """How many seconds are left of a wait that began at `since`.
+
+    The clock may have been set back meanwhile, and what lies ahead then counts as now. What lies further ahead than the
+    wait is long was read from a clock that was wrong: whoever believed it would wait until that time comes.
+    """
+    return 0.0 if since - now > wait else max(0.0, wait - max(0.0, now - since))
+
+
 def human_seconds(value: float) -> str:
     """A duration for people: `0.42s`, `12s`, `3m 20s`, `2h 5m`."""
     if value < 10:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gtrun.measures import human_bytes, human_seconds, seconds, size
+from gtrun.measures import human_bytes, human_seconds, left_of, seconds, size
 
 
 @pytest.mark.parametrize(
@@ -141,3 +141,15 @@ def test_durations_for_people(value, text):
 )
 def test_sizes_for_people(value, text):
     assert human_bytes(value) == text
+
+
+@pytest.mark.parametrize(("ago", "left"), [(0, 10), (4, 6), (10, 0), (11, 0), (-3, 10), (-10, 10), (-11, 0), (-1e9, 0)])
+def test_what_is_left_of_a_wait(ago, left):
+    assert left_of(10.0, 1000.0 - ago, 1000.0) == left
+
+
+@given(st.floats(0.001, 1e6), st.floats(-1e7, 1e7))
+def test_nobody_waits_for_longer_than_a_wait_however_wrong_the_clock_was(wait, since):
+    left = left_of(wait, since, 0.0)
+    assert 0 <= left <= wait
+    assert not left or -wait < since <= wait

@@ -8,7 +8,7 @@ from math import ceil
 
 from gtrun.exits import Exit
 from gtrun.guards.verdict import Open, Pass, Question, Refuse, Verdict
-from gtrun.measures import human_seconds
+from gtrun.measures import human_seconds, left_of
 from gtrun.names import in_words
 
 
@@ -24,13 +24,15 @@ def check(question: Question) -> Verdict:
             f"see what came of it: gtrun show {question.issue}",
         )
     if past.succeeded_at is not None:
-        ago = max(0.0, question.now - past.succeeded_at)  # the clock may have been set back
-        if ago < question.cooldown:
+        ago = question.now - past.succeeded_at
+        left = left_of(question.cooldown, past.succeeded_at, question.now)
+        if left:
             name = question.issue.partition(":")[2]
             return Refuse(
-                f"{what} succeeded {human_seconds(ago)} ago: it rests for"
-                f" {human_seconds(ceil(question.cooldown - ago))} more",
+                f"{what} succeeded {human_seconds(max(0.0, ago))} ago: it rests for {human_seconds(ceil(left))} more",
                 Exit.NO_CAPACITY,
                 f"cooldown of [plugins.{name}] in fleet.toml says how long",
             )
+        if ago < 0:
+            return Open(f"{what} is said to succeed in {human_seconds(-ago)}: was the clock set back?")
     return Open(past.problem) if past.problem else Pass()

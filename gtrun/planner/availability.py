@@ -11,7 +11,7 @@ import msgspec
 
 from gtrun.config import Agent, Fleet, Schedule
 from gtrun.counters import EVERYBODY, Book, Tally
-from gtrun.measures import human_seconds
+from gtrun.measures import human_seconds, left_of
 from gtrun.quota import QuotaFile, dark_until
 
 _MOST_DOUBLINGS = 40
@@ -188,24 +188,19 @@ def _waits(world: World, target: str, tally: Tally) -> _Barred | None:
     """Backing off after failures, or settling after what another pass gave it."""
     schedule, now = world.fleet.schedule, world.now
     if tally.failures and tally.last_failure_at is not None:
-        until = _believable(tally.last_failure_at, now) + backoff(schedule, tally.failures)
-        if until > now:
+        left = left_of(backoff(schedule, tally.failures), tally.last_failure_at, now)
+        if left:
             failed = "1 failure" if tally.failures == 1 else f"{tally.failures} failures in a row"
-            why = f"{target} backs off for {human_seconds(ceil(until - now))} more, after {failed}"
-            return _Barred(Bar.BACKING_OFF, why, until)
+            why = f"{target} backs off for {human_seconds(ceil(left))} more, after {failed}"
+            return _Barred(Bar.BACKING_OFF, why, now + left)
     if tally.last_dispatch_at is not None and tally.last_sweep != world.sweep:
         settles = min(schedule.settle * tally.last_dispatch_count, max(schedule.settle, schedule.backoff_max))
-        until = _believable(tally.last_dispatch_at, now) + settles
-        if until > now:
+        left = left_of(settles, tally.last_dispatch_at, now)
+        if left:
             given = "1 run" if tally.last_dispatch_count == 1 else f"{tally.last_dispatch_count} runs"
-            why = f"{target} settles for {human_seconds(ceil(until - now))} more, after it was given {given}"
-            return _Barred(Bar.SETTLING, why, until)
+            why = f"{target} settles for {human_seconds(ceil(left))} more, after it was given {given}"
+            return _Barred(Bar.SETTLING, why, now + left)
     return None
-
-
-def _believable(at: float, now: float) -> float:
-    """An instant that has passed: the clock may have been set back since it was read."""
-    return min(at, now)
 
 
 def backoff(schedule: Schedule, failures: int) -> float:

@@ -211,7 +211,8 @@ def _by_runs(issue: Issue, backlog: Backlog, book: Book) -> Readiness | None:
 def _by_failures(issue: Issue, book: Book, schedule: Schedule, now: float) -> Readiness | None:
     """The circuit breaker: a failure counts for a while, and not beyond the next turn that a person gives the issue."""
     since = max(now - schedule.attempts_decay, issue.turned_at or 0.0)
-    counted = sorted(at for at in book.failed.get(issue.key, ()) if at > since)
+    # what lies further ahead was read from a clock that was wrong (gtrun.measures.left_of)
+    counted = sorted(at for at in book.failed.get(issue.key, ()) if since < at <= now + schedule.attempts_decay)
     if len(counted) < schedule.attempts:
         return None
     until = counted[-schedule.attempts] + schedule.attempts_decay

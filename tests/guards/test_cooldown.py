@@ -41,6 +41,11 @@ def test_it_refuses_while_the_plugin_rests(asks, ago, said):
     assert "[plugins.disk]" in refusal.hint
 
 
+def test_a_success_that_lies_ahead_is_of_a_clock_that_was_wrong(asks):
+    found = asks(Past(succeeded_at=NOW + 3601))
+    assert found == Open("plugin disk is said to succeed in 1h 0m: was the clock set back?")
+
+
 def test_who_was_faster_is_refused_for_whatever_became_of_that(asks):
     refusal = asks(Past(newest="b", is_overtaken=True))
     assert isinstance(refusal, Refuse)

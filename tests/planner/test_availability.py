@@ -126,9 +126,12 @@ def test_a_rig_is_full_by_all_of_its_agents_also_those_that_do_not_answer():
 
 
 def test_what_is_told_of_a_future_does_not_bar_for_longer():
-    """The clock was set back: what is said to have happened tomorrow happened now."""
-    book = tally(failures=1, last_failure_at=NOW + 86400)
-    assert one(fleet(agent("alice")), book=book).until == NOW + 60
+    """The clock was set back: what is said to have happened in a minute happened now, and next year's never."""
+    for ahead, until in ((50, NOW + 60), (60, NOW + 60), (61, None), (10**9, None)):
+        assert one(fleet(agent("alice")), book=tally(failures=1, last_failure_at=NOW + ahead)).until == until
+    settles = {"last_dispatch_count": 1, "last_sweep": "other"}
+    for ahead, bar in ((5, Bar.SETTLING), (10**9, None)):
+        assert one(fleet(agent("alice")), book=tally(last_dispatch_at=NOW + ahead, **settles)).bar is bar
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 60), (2, 120), (5, 960), (7, 3600), (100, 3600), (10_000, 3600)])
