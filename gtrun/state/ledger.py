@@ -19,7 +19,7 @@ from gtrun.counters import FAILURES, STOPPED_BY_HAND, Book, Pause, Tally, Tried,
 from gtrun.errors import StateError
 from gtrun.files import describe, ensure_private_folder
 from gtrun.model import Result
-from gtrun.names import IssueKey, RunId, Token, UnitName, plugin_name
+from gtrun.names import IssueKey, RunId, Token, UnitName
 from gtrun.state.claim import Claim
 
 _SCHEMA = """
@@ -414,10 +414,15 @@ class Ledger:
             return "" if found is None else str(found[0])
 
     def end(self, token: Token, result: str, at: float) -> None:
-        """How the run of an attempt ended, and when; what is known already stays. Raises StateError."""
+        """How the run of an attempt ended, and when; what is known already stays. Raises StateError.
+
+        No run ends before its attempt: the clock of its box may be slow, and what is counted from here would be over
+        too early.
+        """
         with self._failures(), self._transaction():
             self._db.execute(
-                "UPDATE attempt SET result = ?, ended_at = ? WHERE token = ? AND result IS NULL", (result, at, token)
+                "UPDATE attempt SET result = ?, ended_at = max (?, at) WHERE token = ? AND result IS NULL",
+                (result, at, token),
             )
 
     def book(self, agents: Collection[str], rigs: Collection[str], board: str, since: float) -> Book:
@@ -456,21 +461,20 @@ class Ledger:
             f" FROM attempt WHERE {kind} = ?",
             (name,),
         ).fetchone()
-        rows = self._db.execute(
-            "SELECT agent, iif (sweep = '', token, sweep), outcome, code, result, ended_at, decided_at,"  # noqa: S608
-            " issue FROM attempt"
-            f" INDEXED BY {'attempt_of_agent' if kind == 'agent' else 'attempt_on_rig'}"
-            f" WHERE {kind} = ? AND outcome IN ('started', 'failed') ORDER BY id DESC LIMIT ?",
-            (name, _RECENT),
-        ).fetchall()
-        started = [(sweep, at) for _, sweep, outcome, _, _, _, at, _ in rows if outcome == "started"]
+        recent = (
+            f"FROM attempt INDEXED BY {'attempt_of_agent' if kind == 'agent' else 'attempt_on_rig'} WHERE {kind} = ?"
+            " AND {} ORDER BY id DESC LIMIT ?"
+        )
+        query = "SELECT iif (sweep = '', token, sweep), decided_at " + recent.format("outcome = 'started'")
+        started = self._db.execute(query, (name, _RECENT)).fetchall()
         last_sweep, last_at = started[0] if started else ("", None)
+        query = (
+            "SELECT agent, iif (sweep = '', token, sweep), outcome, code, result, coalesce (ended_at, decided_at) "
+            # how a plugin ends tells of the plugin, and however many of them are newer hide nothing
+        ) + recent.format("outcome IN ('started', 'failed') AND issue NOT GLOB 'plugin:*'")
         failures, failed_at = streak(
-            Tried(
-                agent=agent, sweep=sweep, outcome=outcome, code=code, result=result, at=at if ended is None else ended
-            )
-            for agent, sweep, outcome, code, result, ended, at, issue in rows
-            if plugin_name(issue) is None  # how a plugin ends tells of the plugin
+            Tried(agent=agent, sweep=sweep, outcome=outcome, code=code, result=result, at=at)
+            for agent, sweep, outcome, code, result, at in self._db.execute(query, (name, _RECENT))
         )
         return Tally(
             dispatched=dispatched, successes=successes, failures=failures, last_failure_at=failed_at,

@@ -288,6 +288,23 @@ def test_a_plugin_counts_for_what_its_agent_was_given_and_not_for_its_failures(s
         assert ledger.last_success(IssueKey("plugin:other")) is None
 
 
+def test_failures_stay_in_sight_behind_any_number_of_plugins(state):
+    with Ledger(state) as ledger:
+        for number in range(3):
+            tried(ledger, number, result="failed", ended_at=2.0 + number)
+        for number in range(10, 130):
+            tried(ledger, number, result="success", ended_at=float(number), issue=IssueKey("plugin:disk"), sweep="a")
+        found = book(ledger)
+        assert found.agents["me"].failures == 3
+        assert (found.agents["me"].last_sweep, found.agents["me"].last_dispatch_count) == ("a", 100)
+
+
+def test_no_run_ends_before_its_attempt(state):
+    with Ledger(state) as ledger:
+        one = tried(ledger, 1, at=100.0, result="failed", ended_at=7.0)  # its box has a slow clock
+        assert ledger.attempt(one.token).ended_at == 100.0
+
+
 def test_the_ends_that_are_not_known_are_of_what_may_have_run(state):
     key = IssueKey("plugin:disk")
     with Ledger(state) as ledger:
@@ -376,7 +393,7 @@ def test_the_queries_of_a_pass_use_their_indexes(state):
         ledger.going(["me"])
         ledger._db.set_trace_callback(None)
         queries = [one for one in asked if "FROM attempt" in one]
-        assert len(queries) == 8
+        assert len(queries) == 10
         for query in queries:
             plans = [row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {query}")]
             assert all("USING" in one or "TEMP B-TREE" not in one for one in plans), (query, plans)
