@@ -1,6 +1,8 @@
 """An entry in the journal, as journald would read it; and what is no journal is no obstacle."""
 
+import contextlib
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,9 +50,33 @@ def test_a_long_message_is_cut(journal):
     assert len(parsed(journal.recv(1 << 16))["MESSAGE"]) == 8192
 
 
+def test_so_is_a_field_since_nothing_arrives_of_what_is_too_large(journal):
+    entry.write(Kind.NOT_UPDATED, "x", GTRUN_REASON="\u00e9" * 1_000_000)
+    assert parsed(journal.recv(1 << 16))["GTRUN_REASON"] == "\u00e9" * 8192
+
+
+def fill():
+    """Nobody reads, and the queue of a datagram socket is short."""
+    how = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+    with socket.socket(socket.AF_UNIX, how) as other, contextlib.suppress(BlockingIOError):
+        while True:
+            other.sendto(b"", entry._SOCKET)
+
+
+def test_a_journal_that_is_busy_is_waited_for(journal, monkeypatch):
+    monkeypatch.setattr(entry, "_WAIT", 20.0)
+    fill()
+    writer = threading.Thread(target=entry.write, args=(Kind.NOT_UPDATED, "arrives"))
+    writer.start()
+    while not (datagram := journal.recv(1 << 16)):
+        pass
+    writer.join()
+    assert parsed(datagram)["MESSAGE"] == "arrives"
+
+
 def test_a_journal_that_is_full_or_gone_changes_nothing(journal):
-    for _ in range(2000):  # nobody reads, and a datagram socket's queue is short
-        entry.write(Kind.NOT_UPDATED, "said elsewhere as well")
+    fill()
+    entry.write(Kind.NOT_UPDATED, "said elsewhere as well")
     journal.close()
     entry.write(Kind.NOT_UPDATED, "refused: nobody is bound to it")
     Path(entry._SOCKET).unlink()
