@@ -26,7 +26,7 @@ TRAPPED = 134
 TIMED_OUT = 124
 """Exit codes for what no code of its own ends; those of wasmtime(1) and timeout(1)."""
 
-_MOST_TABLE = 1 << 20  # elements, of 8 bytes each
+_TABLES, _MOST_TABLE = 4, 1 << 18  # elements of 8 bytes each: 8 MiB, which come on top of the memory
 _WORDS = 300
 
 
@@ -80,7 +80,7 @@ def execute(
     _end_after(engine, seconds)
     module = _compiled(engine, data)
     store = Store(engine)
-    store.set_limits(memory_size=memory_max, table_elements=_MOST_TABLE, instances=1, tables=16, memories=1)
+    store.set_limits(memory_size=memory_max, table_elements=_MOST_TABLE, instances=1, tables=_TABLES, memories=1)
     store.set_epoch_deadline(1)
     if fuel is not None:
         store.set_fuel(fuel)

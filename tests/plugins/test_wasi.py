@@ -95,6 +95,15 @@ def test_memory_does_not_grow_beyond_what_it_may_have():
     assert reason.startswith("memory minimum size of 257 pages exceeds memory limits")
 
 
+def test_tables_are_no_way_around_that():
+    grows = "(loop $again (br_if $again (i32.ne (table.grow 0 (ref.null func) (i32.const 4096)) (i32.const -1))))"
+    ends = f"{grows} (call $exit (i32.eq (table.size 0) (i32.const 262144)))"
+    assert execute(starts(ends, "(table 0 funcref)"))[1] == 1
+    _, code, reason, result = execute(starts("", "(table 0 funcref)" * 5))
+    assert (code, result) == (wasi.TRAPPED, "failed")
+    assert reason.startswith("resource limit exceeded: table count too high at 5")
+
+
 def test_the_example_names_what_is_stale_and_nothing_else(tmp_path):
     for number in range(1600):  # more than one reading of the folder
         (tmp_path / f"a file with a name of some length {number}").touch()
