@@ -65,6 +65,7 @@ def fill():
 
 def test_a_journal_that_is_busy_is_waited_for(journal, monkeypatch):
     monkeypatch.setattr(entry, "_WAIT", 20.0)
+    journal.settimeout(20.0)
     fill()
     writer = threading.Thread(target=entry.write, args=(Kind.NOT_UPDATED, "arrives"))
     writer.start()
