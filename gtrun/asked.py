@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gtrun.account import Account
+from gtrun.board import disposal
 from gtrun.board.reference import open_own
 from gtrun.config import Agent, Fleet
 from gtrun.counters import ledger_result
@@ -188,9 +189,14 @@ def _ends_of(fleet: Fleet, caller: Account, attempts: Iterable[Attempt]) -> tupl
 
 def _view(fleet: Fleet, key: IssueKey) -> BoardView:
     try:
-        with open_own(fleet.board, wait=_BOARD_WAIT) as board:
+        config = fleet.board
+        with open_own(config, wait=_BOARD_WAIT) as board:
             issue = board.issue(key)
-            comments = tuple(board.comments(key)) if issue else ()
+            # what is over by its state or a label is that also if its comments cannot be had
+            may_be_work = (
+                issue is not None and disposal(issue, (), config.terminal_labels, config.terminal_glyphs) is None
+            )
+            comments = tuple(board.comments(key)) if may_be_work else ()
             return BoardView(issue, comments, identity=board.identity)
     except BoardUnavailable as error:
         return BoardView(problem=error.message)

@@ -204,7 +204,9 @@ def _disposed(record: Record, run: ResolvedRun) -> str | None:
             issue = board.issue(run.issue.key)
             if issue is None:
                 return "it does not exist"
-            return disposal(issue, board.comments(run.issue.key), run.terminal_labels, run.terminal_glyphs)
+            labels, glyphs = run.terminal_labels, run.terminal_glyphs
+            # what is over by its state or a label is that also if its comments cannot be had
+            return disposal(issue, (), labels, glyphs) or disposal(issue, board.comments(run.issue.key), labels, glyphs)
     except BoardUnavailable as error:
         note = f"whether this is still work could not be asked: {error.message}"
         record.append(Noted(note))
