@@ -5,7 +5,6 @@ is believed (`[board] trusted`): `comments` leaves out all others, and a marker 
 ours from being posted. Labels and the state of an issue count always: they are set by people with triage rights.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -14,7 +13,7 @@ from gtrun.board import State
 from gtrun.board.github import wire
 from gtrun.board.github.cache import Cache
 from gtrun.board.github.client import GONE, AnswerLost, Client, Denied, Reply
-from gtrun.board.github.place import check, key_of, locate, path_of
+from gtrun.board.github.place import check, is_own, key_of, locate, path_of
 from gtrun.board.github.reading import PAGE, Reading, comment_of, issue_of, labels_of, named_in, repo_of
 from gtrun.board.github.token import Token, find
 from gtrun.errors import BoardUnavailable, NoSuchIssue, UsageError
@@ -29,7 +28,7 @@ LABEL_MAX = 50
 
 _LOOKS = (0.0, 0.3, 1.0, 2.0)
 """Seconds before each look for a comment whose answer was lost: it may be seen later than it was made."""
-_CLOCKS_DIFFER = 300.0
+_CLOCKS_DIFFER = 60.0  # those of GitHub's own servers
 
 
 class GitHubBoard:
@@ -163,15 +162,16 @@ class GitHubBoard:
         """Comment on an issue, open or closed. False if it has this very marker already: nothing was posted.
 
         The author is whoever the token belongs to (`author` is not sent). `marker` is `started:RUN` or `finished:RUN`,
-        whose line the body has. Where the answer to a comment with a marker is lost, it is looked for until there is
-        no time left. Raises NoSuchIssue if there is no such issue, UsageError for text that GitHub does not keep,
-        BoardUnavailable if it is not known to be there.
+        whose line the body has. Where the answer to a comment with a marker is lost, it is looked for a few times.
+        Raises NoSuchIssue if there is no such issue, UsageError for text that GitHub does not keep, BoardUnavailable
+        if it is not known to be there.
         """
         del author
         _check_body(body)
         with self._client.within(self._wait):
             repo, number = self._located(key)
             path = path_of(repo, "issues", number, "comments")
+            asked_at = 0.0
             if marker is not None:
                 reply = self._client.get(path_of(repo, "issues", number))
                 if reply.has_moved and reply.is_there:  # it is posted where it is now
@@ -180,11 +180,11 @@ class GitHubBoard:
                     path = path_of(repo, "issues", number, "comments")
                 if self._carries(repo, number, marker):
                     return False
-            asked_at = time.time()
+                asked_at = reply.at  # by GitHub's clock: that of this box may be hours ahead
             try:
                 reply = self._client.write("POST", path, {"body": body})
             except AnswerLost as lost:
-                if marker is None or not self._arrived(repo, number, marker, asked_at - _CLOCKS_DIFFER):
+                if marker is None or not self._arrived(repo, number, marker, since=asked_at - _CLOCKS_DIFFER):
                     raise AnswerLost(f"{lost.message}; whether the comment is on issue {key} is not known") from None
                 return True
             except Denied as denied:
@@ -227,7 +227,7 @@ class GitHubBoard:
             return True
 
     def _find(self, key: IssueKey) -> tuple[wire.Issue, str, int, str] | None:
-        """The issue, where it is, and under which name if it was transferred."""
+        """The issue, where it is, and its name if that is another one: a claim would take it for two issues."""
         located = locate(self.place, key)
         if located is None:
             return None
@@ -240,14 +240,17 @@ class GitHubBoard:
             return self._pull_alone(repo, number)
         issue = reply.read(wire.Issue)
         where = (repo_of(issue) or repo) if reply.has_moved else repo
-        if where.casefold() == repo.casefold() and issue.number == number:
-            return issue, repo, number, ""
-        seen = self._client.get(path_of(repo))
-        name = seen.read(wire.Repository).full_name if seen.is_there else repo
-        if name.casefold() == where.casefold() and issue.number == number:
-            self._notices[f"the repository {repo} is {name} now: set it as repo in [board]"] = None
-            return issue, name, number, ""
-        return issue, where, issue.number, key_of(self.place, where, issue.number)
+        is_own_now = not is_own(self.place, where) and self._is_renamed_to(where)
+        name = key_of(self.place, self.place.repo if is_own_now else where, issue.number)
+        return issue, where, issue.number, "" if name == _canonical(self.place, key) else name
+
+    def _is_renamed_to(self, repo: str) -> bool:
+        """Whether the board's own repository has that name now."""
+        seen = self._client.get(path_of(self.place.repo))
+        if not seen.is_there or seen.read(wire.Repository).full_name.casefold() != repo.casefold():
+            return False
+        self._notices[f"the repository {self.place.repo} is {repo} now: set it as repo in [board]"] = None
+        return True
 
     def _pull_alone(self, repo: str, number: int) -> tuple[wire.Issue, str, int, str] | None:
         """What is no issue: nothing, or a pull request on a server that does not list these among issues."""
@@ -272,7 +275,7 @@ class GitHubBoard:
         located = locate(self.place, key)
         return (self._reading.comments(*located) or []) if located else []
 
-    def _carries(self, repo: str, number: int, marker: str, since: float | None = None) -> bool:
+    def _carries(self, repo: str, number: int, marker: str, *, since: float | None = None) -> bool:
         """Whether a believed comment is this very marker. Raises NoSuchIssue if there is no issue."""
         comments = self._reading.comments(repo, number, since=since)
         if comments is None:
@@ -283,14 +286,14 @@ class GitHubBoard:
                 return True
         return False
 
-    def _arrived(self, repo: str, number: int, marker: str, since: float) -> bool:
+    def _arrived(self, repo: str, number: int, marker: str, *, since: float) -> bool:
         """Whether a comment is there whose answer was lost."""
         for delay in _LOOKS:
             if self._client.left() <= delay:
                 return False
             pause(delay)
             try:
-                if self._carries(repo, number, marker, since):
+                if self._carries(repo, number, marker, since=since):
                     return True
             except BoardUnavailable:
                 continue

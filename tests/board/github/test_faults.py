@@ -1,5 +1,6 @@
 """What networks and servers do to a conversation, and what is said of it."""
 
+import calendar
 import json
 import logging
 import re
@@ -8,6 +9,8 @@ import time
 import traceback
 from collections.abc import Callable
 from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -208,6 +211,25 @@ def test_a_repository_that_has_another_name_now(repo: Repo, between: Between, op
     assert board.notices == (f"the repository admin/before is {repo.name} now: set it as repo in [board]",)
 
 
+def test_an_issue_of_a_renamed_repository_has_one_name(repo: Repo, between: Between, open_board: Opener) -> None:
+    """Or a claim would not see the run of it that was dispatched by the other."""
+    number = repo.issue("found")
+    moved = {"location": f"/repos/{repo.name}/issues/{number}"}
+    between.fail(Fault("GET", r"/repos/admin/before/issues", status=301, headers=moved), times=2)
+    between.fail(Fault("GET", r"/repos/admin/before$", status=301, headers={"location": f"/repos/{repo.name}"}))
+    for of, named in ((repo.name, f"admin/before#{number}"), ("admin/before", f"{repo.name}#{number}")):
+        issue = open_board(repo=of).issue(IssueKey(named))
+        assert issue is not None
+        assert (issue.title, issue.moved_to) == ("found", str(number))
+
+
+def test_an_issue_elsewhere_is_no_other_for_that(repo: Repo, state: str, open_board: Opener) -> None:
+    other = Repo(state, "elsewhere-and-not-renamed", repo.cache)
+    issue = open_board().issue(IssueKey(f"{other.name}#{other.issue()}"))
+    assert issue is not None
+    assert issue.moved_to == ""
+
+
 def test_a_transferred_issue_is_no_work_under_its_old_name(
     repo: Repo, state: str, between: Between, open_board: Opener
 ) -> None:
@@ -376,6 +398,18 @@ def test_a_marker_that_was_posted_although_nobody_said_so(
     assert board.post(key(number), author="alice", body=BODY, marker=MARKER) is True
     assert board.post(key(number), author="alice", body=BODY, marker=MARKER) is False
     assert repo.bodies(number) == [BODY]
+
+
+def test_a_marker_is_looked_for_by_the_clock_of_github(
+    repo: Repo, between: Between, open_board: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of this box may be hours ahead of it."""
+    number, then = repo.issue(), time.time() - 86_400
+    monkeypatch.setattr(BaseHTTPRequestHandler, "date_time_string", lambda _: formatdate(then, usegmt=True))
+    between.fail(Fault("POST", COMMENTS, lost=True))
+    assert open_board().post(key(number), author="alice", body=BODY, marker=MARKER) is True
+    [since] = parse_qs(between.asked[-1].query)["since"]
+    assert calendar.timegm(time.strptime(since, "%Y-%m-%dT%H:%M:%SZ")) <= then
 
 
 def test_a_marker_that_was_not_posted_is_reported_and_posted_the_next_time(
