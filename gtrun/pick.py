@@ -1,7 +1,8 @@
 """Picking: a dispatch that names no issue gets the best ready one for its target; a sweep, one for each free slot.
 
 What is picked is started by the one protocol (`gtrun.dispatch`), which asks under the claim lock once more what the
-agent can take. Whoever was faster there is no failure: the next best is taken instead.
+agent can take. Whoever was faster there is no failure: the next best is taken instead, and what an agent cannot be
+given after all goes to another one before anything less urgent does.
 """
 
 import os
@@ -15,12 +16,12 @@ from gtrun.account import Account
 from gtrun.asked import Say
 from gtrun.config import Fleet
 from gtrun.dispatch import Started, dispatch
-from gtrun.errors import AgentTaken, GtrunError, NoManager, Refused, UsageError
+from gtrun.errors import AgentTaken, GtrunError, ManagerSilent, NoManager, Refused, UsageError
 from gtrun.exits import Exit
 from gtrun.gather import Pile, Scene, gather, read_board, world_of
 from gtrun.model import Issue
-from gtrun.names import in_words
-from gtrun.planner import Availability, Bar, IssuePlan, Plan, availability, plan
+from gtrun.names import IssueKey, in_words, unit_name
+from gtrun.planner import Availability, Backlog, Bar, IssuePlan, Plan, availability, plan
 from gtrun.planner.slots import SlotNotice, slots_of
 from gtrun.quota import QuotaFile
 from gtrun.reach import Worker
@@ -96,12 +97,11 @@ def dispatch_next(fleet: Fleet, order: Order, target: str, worker: Worker, say: 
     check_own_code(fleet, order.caller)
     with Ledger(order.caller.state) as ledger:
         scene = order.gather(fleet, ledger)
-    taken: set[str] = set()
-    refusal: Refused | None = None
+    taken: dict[IssueKey, str] = {}
+    refusal: GtrunError | None = None
     while True:
-        made = plan(
-            scene.world, _without(scene, taken).backlog, targets=agents, prefer_skills=order.prefer_skills, batch=1
-        )
+        backlog = _with_live(scene.backlog, taken)
+        made = plan(scene.world, backlog, targets=agents, prefer_skills=order.prefer_skills, batch=1)
         if not made.starts:
             slots.tell(fleet, order.caller, slots_of(made, agents, {}, made.skipped), say)
             raise refusal if refusal is not None and not agents else nothing_to_start(made, target, agents)
@@ -109,15 +109,22 @@ def dispatch_next(fleet: Fleet, order: Order, target: str, worker: Worker, say: 
         try:
             with worker.twin() as another:
                 return dispatch(fleet, order.request(issue, agent), another, say)
-        except Refused as error:
-            if error.code not in _ISSUE_IS_TAKEN | _AGENT_IS_TAKEN:
+        except GtrunError as error:
+            if error.code not in _ISSUE_IS_TAKEN and not _is_for_another(error):
                 raise
             say(f"issue {issue.key} is not for {agent}: {error.message}")
             refusal = error
             if error.code in _ISSUE_IS_TAKEN:
-                taken.add(issue.key)
+                taken[issue.key] = agent
             else:
                 agents = agents - {agent}
+
+
+def _is_for_another(error: GtrunError) -> bool:
+    """Whether nothing but the agent was in the way, and nothing can have been started."""
+    if isinstance(error, NoManager):
+        return not isinstance(error, ManagerSilent)
+    return error.code in _AGENT_IS_TAKEN
 
 
 def choose_for_plugin(fleet: Fleet, order: Order, request: Request) -> list[str]:
@@ -157,11 +164,10 @@ def for_agent(order: Order, request: Request, agent: str) -> Request:
     return msgspec.structs.replace(request, target=agent, sweep=order.sweep)
 
 
-def _without(scene: Scene, taken: Collection[str]) -> Scene:
-    if not taken:
-        return scene
-    works = [work for work in scene.backlog.works if work.issue.key not in taken]
-    return msgspec.structs.replace(scene, backlog=msgspec.structs.replace(scene.backlog, works=works))
+def _with_live(backlog: Backlog, taken: Mapping[IssueKey, str]) -> Backlog:
+    """The backlog where these have been started meanwhile, by whomever: what they block is blocked as before."""
+    live = {unit_name(key): agent for key, agent in taken.items()}
+    return msgspec.structs.replace(backlog, live=dict(backlog.live) | live)
 
 
 def nothing_to_start(made: Plan, target: str, agents: Collection[str]) -> GtrunError:
@@ -218,14 +224,21 @@ def sweep(
     made = plan(scene.world, scene.backlog, prefer_skills=order.prefer_skills, batch=batch)
     started: list[Started] = []
     failed: list[tuple[Issue, str, GtrunError]] = []
-    out: dict[str, GtrunError] = {}
+    taken: dict[IssueKey, str] = {}
+    left = set(fleet.agents)
     interrupted: GtrunError | None = None
+
+    def planned_anew() -> list[tuple[Issue, str]]:
+        world = availability.after(scene.world, Counter(one.run.agent for one in started))
+        backlog = _with_live(scene.backlog, taken)
+        more = None if batch is None else batch - len(started)
+        return plan(world, backlog, targets=left, prefer_skills=order.prefer_skills, batch=more).starts
+
     try:
         with Lookouts(fleet, order.caller, worker) as lookouts:
-            for issue, agent in made.starts:
-                if agent in out:  # whatever keeps it from its first issue keeps it from the others
-                    failed.append((issue, agent, out[agent]))
-                    continue
+            starts = made.starts
+            while starts:
+                issue, agent = starts.pop(0)
                 try:
                     with worker.twin() as another:
                         one = dispatch(fleet, order.request(issue, agent), another, say, lookouts)
@@ -233,10 +246,15 @@ def sweep(
                     if error.code is Exit.INTERRUPTED:
                         raise
                     failed.append((issue, agent, error))
+                    if not _is_for_another(error):
+                        taken[issue.key] = agent
                     if error.code not in _ISSUE_IS_TAKEN:
-                        out[agent] = error
+                        # whatever keeps it from this one keeps it from all; they go to whoever is left, in their order
+                        left.discard(agent)
+                        starts = planned_anew()
                 else:
                     started.append(one)
+                    taken[issue.key] = agent
                     heard(one)
         slots.tell(fleet, order.caller, _slots_after(made, started, failed), say)
     except KeyboardInterrupt:
@@ -253,4 +271,4 @@ def _slots_after(
     taken = {agent for _, agent, error in failed if isinstance(error, Refused)}
     asked = {one.availability.agent for one in made.agents} - taken
     given = Counter(one.run.agent for one in started)
-    return slots_of(made, asked, given, waiting=made.skipped + len(failed))
+    return slots_of(made, asked, given, waiting=made.skipped + made.started - len(started))

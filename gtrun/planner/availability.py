@@ -42,6 +42,17 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     is_for_plugin: bool = False
 
 
+def after(world: World, given: Mapping[str, int]) -> World:
+    """The world once this very pass has given agents so many runs each."""
+    seen, tallies = dict(world.seen), dict(world.book.agents)
+    for agent, runs in given.items():
+        one = seen.get(agent, _NOT_ASKED)
+        seen[agent] = msgspec.structs.replace(one, runs=one.runs + runs)
+        tally = tallies.get(agent, Tally())
+        tallies[agent] = msgspec.structs.replace(tally, last_dispatch_at=world.now, last_sweep=world.sweep)
+    return msgspec.structs.replace(world, seen=seen, book=msgspec.structs.replace(world.book, agents=tallies))
+
+
 class Bar(StrEnum):
     """Why an agent or a rig takes nothing; what a person does about it comes first."""
 

@@ -83,6 +83,45 @@ def pause_between_two_items(box: Box) -> None:
     scene.gtrun("stop", "--all")
 
 
+def what_one_cannot_be_given_goes_to_another(box: Box) -> None:
+    """An agent is paused after a sweep has planned the urgent issue for it: that goes to the other, not what it had."""
+    scene = root_of(box, WORKS)
+    urgent = scene.issue("Put out the fire", "--priority", "0")
+    other = scene.issue()
+    text = box.path("/etc/gtrun/fleet.toml").read_text()
+    box.write("/etc/gtrun/fleet.toml", f"{AT_ONCE}{text}")
+    BEFORE_LOCK.close(scene)
+    sweeping = box.spawn("gtrun", "sweep", account=scene.account)
+    BEFORE_LOCK.wait_for(scene, 1)
+    scene.gtrun("pause", "alice")
+    BEFORE_LOCK.open(scene)
+    done = answer(sweeping)
+    runs = {run["issue"]: run["agent"] for run in scene.asks("ps")["runs"]}
+    assert runs == {urgent: "bob"}, f"runs are {runs}"
+    assert done.code == 0
+    assert f"issue {urgent} was not started on alice: alice is paused by root" in done.err
+    assert done.out.splitlines()[-1] == "Dispatched 1 of 2 planned"
+    assert scene.attempts(other) == []
+    scene.gtrun("stop", "--all")
+
+
+def what_is_taken_still_blocks(box: Box) -> None:
+    """Two that have planned the same issue: whoever is slower is not given what waits for it."""
+    scene = Scene(box)
+    scene.runs_shell(WORKS, AT_ONCE + "[agents.me]\nmax_runs = 3\n")
+    first = scene.issue()
+    scene.issue("The next step", "--blocked-by", first)
+    BEFORE_LOCK.close(scene)
+    dispatchers = [box.spawn("gtrun", "dispatch", "me", account=scene.account) for _ in range(2)]
+    BEFORE_LOCK.wait_for(scene, 2)
+    BEFORE_LOCK.open(scene)
+    answers = [answer(one) for one in dispatchers]
+    codes = Counter(done.code for done in answers)
+    assert codes == {0: 1, 12: 1}, f"exit codes {dict(codes)}: {[done.err for done in answers]}"
+    assert scene.units() == [f"task-{first}.service"]
+    scene.gtrun("stop", "--all")
+
+
 def a_target_settles(box: Box) -> None:
     """What was just given a run gets no other one for a while, also if that one has ended at once."""
     scene = Scene(box)
@@ -189,6 +228,17 @@ def test_one_slot_two_dispatchers(box: Box) -> None:
 def test_a_pause_between_two_items(box: Box) -> None:
     prepare(box, [AFTER_AN_ITEM.edit])
     pause_between_two_items(box)
+
+
+def test_what_one_cannot_be_given_goes_to_another() -> None:
+    with FleetBox() as box:
+        prepare(box, [BEFORE_LOCK.edit])
+        what_one_cannot_be_given_goes_to_another(box)
+
+
+def test_what_is_taken_still_blocks(box: Box) -> None:
+    prepare(box, [BEFORE_LOCK.edit])
+    what_is_taken_still_blocks(box)
 
 
 def test_a_target_settles(box: Box) -> None:
@@ -344,6 +394,27 @@ MUTANTS = [
         pause_between_two_items,
         r"units are \['task-1\.service', 'task-2\.service'\]",
         setup=[AFTER_AN_ITEM.edit],
+    ),
+    Mutant(
+        "what is planned stays with whom it was planned for",
+        [Edit("pick.py", "starts = planned_anew()", "starts = [one for one in starts if one[1] in left]")],
+        what_one_cannot_be_given_goes_to_another,
+        r"runs are \{'\d': 'bob'\}",
+        setup=[BEFORE_LOCK.edit],
+        boot=FleetBox,
+    ),
+    Mutant(
+        "what is taken is no issue any more",
+        [
+            Edit(
+                "pick.py",
+                "structs.replace(backlog, live=dict(backlog.live) | live)",
+                "structs.replace(backlog, works=[one for one in backlog.works if one.issue.key not in taken])",
+            )
+        ],
+        what_is_taken_still_blocks,
+        r"exit codes \{0: 2\}",
+        setup=[BEFORE_LOCK.edit],
     ),
     Mutant(
         "settle ignored",

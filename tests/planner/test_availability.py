@@ -5,9 +5,10 @@ from msgspec.structs import replace
 
 from gtrun.config import Rig, RunProfile
 from gtrun.counters import EVERYBODY, Book, Pause, Tally
-from gtrun.planner import Bar, Seen, agents, backoff, rigs
+from gtrun.planner import Bar, Seen, agents, backoff, plan, rigs
+from gtrun.planner.availability import after
 from gtrun.quota import Quota, QuotaFile
-from tests.planner.fleets import NOW, agent, fleet, world
+from tests.planner.fleets import NOW, agent, backlog, fleet, starts, work, world
 
 DARK = QuotaFile(quota=Quota(exhausted=True, resets_at="2027-01-15T10:00:00Z"))
 
@@ -148,3 +149,16 @@ def test_it_ends_when_it_says():
         until = one(of, book=book).until
         assert one(of, book=book, now=until - 0.001).bar is not None
         assert one(of, book=book, now=until).bar is None
+
+
+def test_what_a_pass_gave_takes_slots_and_the_last_turn_but_settles_nobody():
+    of = fleet(agent("alice", max_runs=2), agent("bob"), agent("carol"))
+    before = world(of, seen={"bob": Seen(runs=0, problem="")})
+    then = after(before, {"alice": 1, "bob": 1})
+    found = agents(then, rigs(then))
+    assert [(each.agent, each.running, each.free, each.bar) for each in found.values()] == [
+        ("alice", 1, 1, None),
+        ("bob", 1, 0, Bar.FULL),
+        ("carol", 0, 1, None),
+    ]
+    assert starts(plan(then, backlog(work(1), work(2)))) == [("1", "carol"), ("2", "alice")]
