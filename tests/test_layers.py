@@ -46,7 +46,7 @@ CONFINED: Mapping[str, tuple[str, ...]] = {
     "rich": ("cli.output",),
     "wasmtime": ("plugins.wasi",),  # 29 ms, and 30 MB on the disk
     "threading": ("plugins.wasi",),  # what ends a module that runs too long is in its own process
-    "os.fork": ("reach.worker", "state.claim"),
+    "os.fork": ("plugins.checking", "reach.worker", "state.claim"),
     "os.execve": ("runner.become", "runner.update"),
 }
 
@@ -159,7 +159,10 @@ def test_every_floor_is_lived_in():
         ({"cli.commands.ps": "from gtrun.cli.commands.live import x"}, "imports another command: cli.commands.live"),
         ({"reach.worker": "import pystemd.dbuslib"}, "uses pystemd.dbuslib, which is for ('systemd',)"),
         ({"looking": "def f():\n  import subprocess"}, "uses subprocess, which is for ('process',)"),
-        ({"state.ledger": "import os\nos.fork()"}, "uses os.fork, which is for ('reach.worker', 'state.claim')"),
+        (
+            {"state.ledger": "import os\nos.fork()"},
+            "uses os.fork, which is for ('plugins.checking', 'reach.worker', 'state.claim')",
+        ),
         (
             {"looking": "import os as o\no.execve('x')"},
             "uses os.execve, which is for ('runner.become', 'runner.update')",

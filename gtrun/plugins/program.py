@@ -40,9 +40,9 @@ def settled(run: ResolvedRun, account: Account, data: bytes) -> ResolvedRun:
     plugin = plugin_of(run)
     payload.refuse_changed(data, plugin.digest)
     if plugin.kind == payload.WASI:
-        from gtrun.plugins import wasi  # noqa: PLC0415 - an executable does without
+        from gtrun.plugins import checking  # noqa: PLC0415 - an executable does without
 
-        wasi.check(data)
+        checking.check(data)
     else:
         payload.refuse_unusable(data)
     plugin = replace(

@@ -77,11 +77,11 @@ def execute(
     engine = _engine(fuel=fuel)
     from wasmtime import ExitTrap, Memory, Store, Trap, TrapCode, WasiConfig, WasmtimeError  # noqa: PLC0415
 
-    _end_after(engine, seconds)
-    module = _compiled(engine, data)
     store = Store(engine)
     store.set_limits(memory_size=memory_max, table_elements=_MOST_TABLE, instances=1, tables=_TABLES, memories=1)
-    store.set_epoch_deadline(1)
+    store.set_epoch_deadline(1)  # counted from the epoch as it is now, so before anything can end that
+    _end_after(engine, seconds)
+    module = _compiled(engine, data)
     if fuel is not None:
         store.set_fuel(fuel)
     wasi = WasiConfig()
@@ -132,6 +132,7 @@ def _engine(*, fuel: int | None) -> "Engine":
     config = Config()
     config.epoch_interruption = True
     config.consume_fuel = fuel is not None
+    config.parallel_compilation = False  # so many functions at once need so much memory
     config.wasm_threads = False
     config.wasm_memory64 = False
     return Engine(config)

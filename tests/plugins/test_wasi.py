@@ -71,6 +71,15 @@ def test_the_epoch_ends_what_never_ends_by_itself():
     assert reason.startswith("time limit reached")
 
 
+def test_the_time_may_be_up_before_it_is_compiled():
+    text = starts("(loop $again (br $again))", f"(func (local i32) {'(local.set 0 (i32.const 7))' * 50_000})")
+    assert execute(text, seconds=0.01)[1:] == (
+        wasi.TIMED_OUT,
+        "time limit reached, with 64K of memory, of 16M that it may have",
+        "timeout",
+    )
+
+
 def test_a_start_function_is_bounded_as_well():
     text = '(module (func $f (loop $again (br $again))) (start $f) (func (export "_start")))'
     _, code, reason, result = execute(text, seconds=0.3)
