@@ -66,6 +66,7 @@ class Asked:
             units=self.units,
             fleet=self.probe,
             availability=partial(self._availability, ledger) if request.sweep and ledger is not None else None,
+            ready_label=fleet.board.ready_label,
             cooldown=self._cooldown(),
             past=partial(self._past_of_plugin, ledger) if ledger is not None else None,
         )

@@ -1,9 +1,14 @@
-"""The board guard (13): is the issue work at all?"""
+"""The board guard (13): is the issue work at all?
+
+For an automatic pick also: is it still what was picked? The plan of a pass may be minutes old.
+"""
+
+from collections.abc import Sequence
 
 from gtrun.board import disposal
 from gtrun.exits import Exit
 from gtrun.guards.verdict import Open, Pass, Question, Refuse, Verdict
-from gtrun.model import Issue
+from gtrun.model import Comment, Issue, Standing
 
 
 def check(question: Question) -> Verdict:
@@ -21,9 +26,22 @@ def check(question: Question) -> Verdict:
             f"issue {question.issue} does not exist on the board", Exit.NOT_WORK, "list what is there: gtrun board list"
         )
     why = disposal(view.issue, view.comments, question.terminal_labels, question.terminal_glyphs)
-    if why is None:
-        return Pass()
-    return Refuse(f"issue {question.issue} is not work: {why}", Exit.NOT_WORK, _hint(view.issue, question))
+    if why is not None:
+        return Refuse(f"issue {question.issue} is not work: {why}", Exit.NOT_WORK, _hint(view.issue, question))
+    why = _held_back(view.issue, view.comments, question) if question.availability is not None else None
+    if why is not None:
+        return Refuse(f"issue {question.issue} is not ready any more: {why}", Exit.NOT_WORK)
+    return Pass()
+
+
+def _held_back(issue: Issue, comments: Sequence[Comment], question: Question) -> str | None:
+    from gtrun.board.standing import standing  # noqa: PLC0415 - a dispatch that names its issue does without
+
+    label = question.ready_label
+    if label is not None and label.casefold() not in map(str.casefold, issue.labels):
+        return f"it has no label {label!r}"
+    stands = standing(issue, comments, (), question.terminal_labels, question.terminal_glyphs)
+    return "a run of it has succeeded" if stands is Standing.AWAITING else None
 
 
 def _hint(issue: Issue, question: Question) -> str:

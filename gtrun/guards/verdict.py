@@ -77,7 +77,8 @@ class Question(msgspec.Struct, frozen=True):
     """One dispatch as the guards see it. What is callable is asked when a guard needs it.
 
     `now` is in seconds since the epoch; `units` are those of the issue on the agent itself. `availability` is what the
-    agent can take by itself, None for what a person named an agent for. `cooldown` and `past` are those of a plugin,
+    agent can take by itself, and `ready_label` the label of what is handed out, None for what a person named an agent
+    for. `cooldown` and `past` are those of a plugin,
     None for one without, and for an issue.
     """
 
@@ -92,5 +93,6 @@ class Question(msgspec.Struct, frozen=True):
     units: Callable[[], list[UnitState]]
     fleet: Callable[[], FleetView]
     availability: "Callable[[], Availability] | None" = None
+    ready_label: str | None = None
     cooldown: float | None = None
     past: Callable[[], Past] | None = None

@@ -83,6 +83,25 @@ def pause_between_two_items(box: Box) -> None:
     scene.gtrun("stop", "--all")
 
 
+def what_is_held_back_during_a_pass(box: Box) -> None:
+    """A label that is taken off while a sweep is between its first issue and its second keeps the second back."""
+    scene = Scene(box)
+    scene.runs_shell(WORKS, f'{AT_ONCE}[board]\nready_label = "go"\n[agents.me]\nmax_runs = 2\n')
+    first, second = scene.issue("first", "--label", "go"), scene.issue("second", "--label", "go")
+    AFTER_AN_ITEM.close(scene)
+    sweeping = box.spawn("gtrun", "sweep", account=scene.account)
+    AFTER_AN_ITEM.wait_for(scene)
+    scene.gtrun("board", "label", second, "--remove", "go")
+    AFTER_AN_ITEM.open(scene)
+    done = answer(sweeping)
+    assert scene.units() == [f"task-{first}.service"], f"units are {scene.units()}"
+    assert (
+        f"issue {second} was not started on me: issue {second} is not ready any more: it has no label 'go'" in done.err
+    )
+    assert (done.code, done.out.splitlines()[-1]) == (0, "Dispatched 1 of 2 planned")
+    scene.gtrun("stop", "--all")
+
+
 def what_one_cannot_be_given_goes_to_another(box: Box) -> None:
     """An agent is paused after a sweep has planned the urgent issue for it: that goes to the other, not what it had."""
     scene = root_of(box, WORKS)
@@ -228,6 +247,11 @@ def test_one_slot_two_dispatchers(box: Box) -> None:
 def test_a_pause_between_two_items(box: Box) -> None:
     prepare(box, [AFTER_AN_ITEM.edit])
     pause_between_two_items(box)
+
+
+def test_what_is_held_back_during_a_pass(box: Box) -> None:
+    prepare(box, [AFTER_AN_ITEM.edit])
+    what_is_held_back_during_a_pass(box)
 
 
 def test_what_one_cannot_be_given_goes_to_another() -> None:
@@ -392,6 +416,13 @@ MUTANTS = [
         "pause read once",
         [Edit("asked.py", "return of_agent(World(", "book.pauses.clear()\n        return of_agent(World(")],
         pause_between_two_items,
+        r"units are \['task-1\.service', 'task-2\.service'\]",
+        setup=[AFTER_AN_ITEM.edit],
+    ),
+    Mutant(
+        "what is picked is not looked at again",
+        [Edit("guards/board.py", "if question.availability is not None else None", "if False else None")],
+        what_is_held_back_during_a_pass,
         r"units are \['task-1\.service', 'task-2\.service'\]",
         setup=[AFTER_AN_ITEM.edit],
     ),

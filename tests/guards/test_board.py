@@ -5,8 +5,11 @@ import pytest
 from gtrun.exits import Exit
 from gtrun.guards import Open, Pass, Refuse, board
 from gtrun.guards.verdict import BoardView
-from gtrun.model import Comment, Issue
+from gtrun.markers import Kind, machine_line
+from gtrun.model import Comment, Issue, Result
+from gtrun.names import RunId
 
+DONE, FAILED = (machine_line(Kind.FINISHED, RunId("a" * 32), result) for result in (Result.SUCCESS, Result.FAILED))
 MARKS = {"terminal_labels": ("done",), "terminal_glyphs": ("✅",)}
 
 
@@ -48,3 +51,19 @@ def test_inside_a_run_it_does_not_even_ask(asked):
     assert board.check(asked(environment={"GTRUN_BACKEND": "claude"}, board=never)) == Pass()
     closed = asked(environment={"GTRUN_BACKEND": ""}, board=lambda: view(is_open=False))
     assert isinstance(board.check(closed), Refuse)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (view(labels=("other",)), "issue 1 is not ready any more: it has no label 'ready'"),
+        (view(DONE, labels=("Ready",)), "issue 1 is not ready any more: a run of it has succeeded"),
+        (view(DONE, labels=("Ready",), turned_at=2.0), None),
+        (view(FAILED, labels=("Ready",)), None),
+    ],
+)
+def test_what_was_picked_has_to_be_ready_still(told, why, asked):
+    picked = asked(board=lambda: told, availability=lambda: None, ready_label="ready", **MARKS)
+    verdict = board.check(picked)
+    assert (verdict.reason if isinstance(verdict, Refuse) else None) == why
+    assert board.check(asked(board=lambda: told, ready_label="ready", **MARKS)) == Pass()
