@@ -125,6 +125,7 @@ def test_from_ready_to_shipped(github: Hub) -> None:
     """An issue is picked, run, finished without a pull request, with one, merged: each is told. CASE 36."""
     scene = at_github(github, "exit 0")
     assert scene.gtrun("dispatch", "me", check=None).code == 12
+    assert scene.gtrun("board", "list").err.endswith("; gh issue create adds one\n")
     issue = github.issue("Mend \x1b[31mthe roof", body="x" * 65_000, labels=["P1", "a, b", "🦀"])
     (listed,) = scene.asks("board", "list")["issues"]
     assert (listed["issue"], listed["priority"], listed["labels"]) == (issue, 1, ["P1", "a, b", "🦀"])

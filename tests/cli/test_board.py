@@ -71,7 +71,7 @@ def test_without_a_board(shell: Shell) -> None:
 
 def test_add_and_list(shell: Shell) -> None:
     assert shell.types("add", "the first") == ("1\n", "")
-    assert shell.types("add", "urgent", "--priority", "0", "--label", "go", "--label", "x", "--blocked-by", "1") == (
+    assert shell.types("add", "urgent", "--priority", "P0", "--label", "go", "--label", "x", "--blocked-by", "1") == (
         "2\n",
         "",
     )
@@ -243,7 +243,8 @@ def test_bodies_from_files_and_stdin(shell: Shell, tmp_path: Path) -> None:
         (("add", "t", "--body-file", "/"), b"", "/ cannot be read: Is a directory"),
         (("add", "t", "--body", "a", "--body-file", "-"), b"", "--body and --body-file exclude each other"),
         (("add", "t", "--blocked-by", "one"), b"", "'one' names no issue"),
-        (("add", "t", "--priority", "5"), b"", "not in the range"),
+        (("add", "t", "--priority", "urgent"), b"", "'urgent' is none of P0 to P4"),
+        (("add", "t", "--priority", "5"), b"", "'5' is none of P0 to P4"),
         (("add",), b"", "Missing argument"),
         (("add", "t", "u"), b"", "unexpected extra argument"),
         (("show", "0142"), b"", "'0142' names no issue"),

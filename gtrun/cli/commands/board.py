@@ -1,5 +1,6 @@
 """`gtrun board …`: the board by hand."""
 
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -53,6 +54,13 @@ BodyFileOption = Annotated[str | None, typer.Option("--body-file", metavar="FILE
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 
+def _priority(typed: str | int) -> int:
+    text = str(typed)
+    if re.fullmatch("[Pp]?[0-4]", text, re.ASCII) is None:
+        raise typer.BadParameter(f"{text[:80]!r} is none of P0 to P4")
+    return int(text[-1])
+
+
 @app.command("add")
 def add(
     context: typer.Context,
@@ -63,7 +71,9 @@ def add(
     body: BodyOption = None,
     body_file: BodyFileOption = None,
     label: Annotated[list[str] | None, typer.Option("--label", metavar="L", help="Repeatable.")] = None,
-    priority: Annotated[int, typer.Option(min=0, max=4, metavar="N", help="0 is the most urgent, 4 the least.")] = 2,
+    priority: Annotated[
+        int, typer.Option(parser=_priority, metavar="P", help="P0 is the most urgent, P4 the least; 0 to 4 will do.")
+    ] = 2,
     blocked_by: Annotated[list[str] | None, typer.Option(metavar="ISSUE", help="Repeatable.")] = None,
     as_json: JsonOption = False,  # noqa: FBT002
 ) -> None:
@@ -107,7 +117,8 @@ def list_issues(
     if not issues:
         which = "" if state is State.ALL else f"{state.value} "
         carrying = f" with the label {label!r}" if label else ""
-        say(f'there is no {which}issue{carrying} on the board {name}; gtrun board add "…" adds one')
+        adds = 'gtrun board add "…"' if _fleet(context).board.github is None else "gh issue create"
+        say(f"there is no {which}issue{carrying} on the board {name}; {adds} adds one")
 
 
 @app.command("pr")
