@@ -183,7 +183,7 @@ def test_logs_of_one_run_of_several(box: Box) -> None:
         "gtrun: there is no run 'nope' of issue 1"
     )
     assert scene.gtrun("logs", "--agent", "nobody", issue, check=2).err.startswith("gtrun: there is no agent 'nobody'")
-    assert scene.sh(f"set -o pipefail; gtrun show {issue} | head -1").out == "issue 1: Mend the roof (open, ready)\n"
+    assert scene.sh(f"set -o pipefail; gtrun show {issue} | head -1").out == "issue 1: Mend the roof (open)\n"
     assert scene.sh(f"set -o pipefail; gtrun show {issue} | true").err == ""
 
 

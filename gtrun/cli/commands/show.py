@@ -16,7 +16,7 @@ from gtrun.looking import Aside, History, Past
 from gtrun.looking import history as history_of
 from gtrun.markers import outcome, used
 from gtrun.measures import human_seconds
-from gtrun.model import Ending
+from gtrun.model import Ending, Standing
 from gtrun.names import IssueKey, in_words, plugin_name
 from gtrun.state.ledger import Attempt
 from gtrun.text import plain
@@ -120,9 +120,12 @@ def _print_issue(key: IssueKey, told: History) -> None:
     if told.issue is None:
         say(told.board_problem or f"issue {key} is not on the board")
         return
-    print(f"issue {key}: {plain(told.issue.title)} ({'open' if told.issue.is_open else 'closed'}, {told.standing})")
-    if told.readiness and told.readiness.held:
-        print(f"not handed out by itself: it {plain(told.readiness.why)}")
+    held = told.readiness if told.readiness and told.readiness.held else None
+    # the board knows nothing of live units, stops and failures: what it calls ready may be held all the same
+    standing = "" if held and told.standing == Standing.READY else f", {told.standing}"
+    print(f"issue {key}: {plain(told.issue.title)} ({'open' if told.issue.is_open else 'closed'}{standing})")
+    if held:
+        print(f"not handed out by itself: it {plain(held.why)}")
 
 
 def _page(key: IssueKey, told: History) -> None:
