@@ -390,6 +390,9 @@ def test_it_all_happens_at_the_claim_host(make_box: MakeBox) -> None:
     assert rigs(ops)["me"]["why"].startswith("handing out work is paused by carol@box since ")
     refused = carol.gtrun("dispatch", "me", check=None)
     assert refused.code == 10, f"exit code {refused.code}: {refused.err}"
+    carol.gtrun("pause", "me")
+    again = carol.gtrun("resume", "me").err
+    assert again == "gtrun: the pause of me is taken back\ngtrun: still paused: everybody\n"
     carol.gtrun("resume")
     assert carol.gtrun("dispatch", "me").out.startswith(f"started task-{issue}.service on me, run ")
     assert rigs(carol) == rigs(ops)

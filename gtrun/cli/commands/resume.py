@@ -30,7 +30,8 @@ def resume(
         changed = ledger.resume(target or EVERYBODY)
         left = sorted(name or "everybody" for name in ledger.pauses())
     who = target or "everybody"
-    say(f"{who} can be given work" if changed else f"{who} was not paused")
+    free = f"the pause of {who} is taken back" if left else f"{who} can be given work"
+    say(free if changed else f"{who} was not paused")
     if left:
         say(f"still paused: {', '.join(left)}")
     return Exit.DONE
