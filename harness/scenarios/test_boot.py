@@ -73,7 +73,8 @@ def units_are_put_in_and_taken_out(box: Box) -> None:
     assert alice.gtrun("units", "install", "reconcile").out.startswith(f"wrote {ours}\n")
     removed = alice.gtrun("units", "uninstall").out
     assert removed == f"disabled, without the link {folder}/default.target.wants/{UNIT}\nremoved {ours}\n", removed
-    assert alice.gtrun("units", "uninstall").out == ""
+    repeated = alice.gtrun("units", "uninstall")
+    assert (repeated.out, repeated.err) == ("", "gtrun: there is nothing to take out\n")
     assert alice.sh("systemctl --user list-unit-files --no-legend 'gtrun*'", check=1).out == ""
     box.write(ours, "[Service]\nType=oneshot\nExecStart=true\n[Install]\nWantedBy=default.target\n", owner="alice")
     assert f"{ours} is not gtrun's: left alone" in alice.gtrun("units", "install", "reconcile").out

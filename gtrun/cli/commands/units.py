@@ -62,13 +62,17 @@ def install(
 @app.command()
 def uninstall(context: typer.Context, names: Names = None) -> None:
     """Take out what `install` has put in. What it has started goes on."""
-    wanted = _known(names)
+    wanted, found = _known(names), False
     if set(wanted) & set(UNITS):
         for line in uninstall_units(context.obj.caller(), wanted):
             tell(line)
+            found = True
     if _CATALOG in wanted:
         for line in catalog.uninstall():
             tell(line)
+            found = True
+    if not found:
+        say("there is nothing to take out")
 
 
 def _known(names: Collection[str] | None) -> Collection[str]:
@@ -97,6 +101,8 @@ def verify(
     else:
         for one in found:
             _print(one)
+        if not any(one.units or one.problem for one in found):
+            say("there is no unit to look at: no agent has a command, and `gtrun units install` has put none in")
     bad = sum(bool(one.problem) + sum(not _is_fine(unit) for unit in one.units) for one in found)
     if bad and not as_json:
         print(f"gtrun: {bad} to mend", file=sys.stderr)
