@@ -138,7 +138,7 @@ def choose_for_plugin(fleet: Fleet, order: Order, request: Request) -> list[str]
     found = [one for one in availability.agents(world, availability.rigs(world)).values() if one.agent in agents]
     free = [one for one in found if one.free > 0]
     if not free:
-        raise _takes_nothing(found)
+        raise _takes_nothing(found, named="--plugin FILE")
     return [one.agent for one in sorted(free, key=lambda one: (one.tally.last_dispatch_at or 0.0, one.agent))]
 
 
@@ -184,14 +184,18 @@ def nothing_to_start(made: Plan, target: str, agents: Collection[str]) -> GtrunE
     )
 
 
-def _takes_nothing(asked: Sequence[Availability]) -> GtrunError:
+def _takes_nothing(asked: Sequence[Availability], *, named: str = "ISSUE") -> GtrunError:
     told = "; ".join(dict.fromkeys(one.why for one in asked))
     bars = {one.bar for one in asked}
     if bars == {Bar.DARK}:
         return Refused(told, code=Exit.QUOTA, hint=f"if that is wrong: gtrun quota clear {asked[0].agent}")
     if bars == {Bar.UNREACHABLE}:
         return NoManager(told, hint="gtrun doctor says what is in the way")
-    return Refused(told, code=Exit.NO_CAPACITY, hint="gtrun rigs shows what each agent can take")
+    return Refused(
+        told,
+        code=Exit.NO_CAPACITY,
+        hint=f"gtrun rigs shows what each agent can take; to start one all the same: gtrun dispatch AGENT {named}",
+    )
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
