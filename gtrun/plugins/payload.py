@@ -41,7 +41,9 @@ def key_of(file: str) -> IssueKey:
     try:
         return plugin_key(Path(file).stem)
     except UsageError as error:
-        raise UsageError(f"{error.message}, whose file has it", hint=f"rename the file: {error.hint}") from None
+        raise UsageError(
+            f"{error.message}, and a plugin has the name of its file", hint=f"rename the file: {error.hint}"
+        ) from None
 
 
 def read(file: str) -> bytes:
@@ -85,7 +87,7 @@ def kind_of(data: bytes) -> str:
         return EXECUTABLE
     raise LaunchFailed(
         "the plugin is neither a WebAssembly module nor an executable file",
-        hint="a script needs a first line like #!/bin/sh",
+        hint="a script begins with a line like #!/bin/sh; the text of a module is assembled first: docs/plugins.md",
     )
 
 
@@ -99,7 +101,7 @@ def described(key: IssueKey, data: bytes, profile: PluginProfile, *, source: str
         for setting in ("fuel", "directories", "writable_directories"):
             if getattr(profile, setting):
                 raise ConfigError(
-                    f"{source}: plugins.{name}.{setting}: this one is an executable, which that does not bound",
+                    f"{source}: plugins.{name}.{setting}: it bounds modules alone, and {name} is an executable",
                     hint="take it out; what an executable may do is said by limits and sandbox of its agent",
                 )
     return Plugin(

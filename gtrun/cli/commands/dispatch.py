@@ -17,7 +17,9 @@ def dispatch(
     context: typer.Context,
     target: Annotated[
         str,
-        typer.Argument(metavar="TARGET", help="An agent or a rig of fleet.toml; `me` without one.", show_default=False),
+        typer.Argument(
+            metavar="TARGET", help="An agent or a rig of fleet.toml; `me` where there is none.", show_default=False
+        ),
     ],
     issue: Annotated[
         str | None,
@@ -42,7 +44,9 @@ def dispatch(
     """
     if plugin is not None:
         if issue is not None or prefer_skill:
-            raise UsageError("--plugin takes the place of an issue, and of what one is picked by")
+            raise UsageError(
+                "--plugin starts a file in place of an issue: neither ISSUE nor --prefer-skill goes with it"
+            )
         return dispatch_plugin(context.obj, target, plugin, dry_run=dry_run, wait=wait, as_json=as_json)
     if issue is None:
         skills = prefer_skill or []
