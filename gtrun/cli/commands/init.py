@@ -49,7 +49,7 @@ def _say_what_next(invocation: Invocation, written: Path) -> None:
     if option:
         say(f"it is not the file that counts here: use --config {written} or GTRUN_CONFIG={written}")
     say(f"next: set the command in [run], then: gtrun{option} doctor")
-    say(f"and: gtrun{option} board add 'Try it', gtrun{option} dispatch me 1")
+    say(f"and: gtrun{option} board add 'Try it' && gtrun{option} dispatch me 1")
 
 
 def _counts(invocation: Invocation, written: Path) -> bool:
