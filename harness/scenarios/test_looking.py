@@ -314,8 +314,8 @@ COUNTERS = "running max_runs free state why until dispatched last_dispatch_at la
 INNER_KEYS = {
     ("ps", "runs"): "agent account rig unit active sub main_pid run issue title begun_at started_by_gtrun not_in_force"
     " drop_ins",
-    ("show", "attempts"): "at by agent unit outcome code reason run lock_waited lock_held verdicts",
-    ("show", "runs"): "agent unit run commit begun_at ended_at ending markers_owed markers_posted",
+    ("show", "attempts"): "at by agent unit outcome code reason run lock_waited lock_held digest verdicts",
+    ("show", "runs"): "agent unit run commit digest begun_at ended_at ending markers_owed markers_posted",
     ("stop", "stopped"): "agent unit run result",
     ("rigs", "rigs"): f"rig {COUNTERS}",
     ("rigs", "agents"): f"agent rig {COUNTERS}",
