@@ -106,7 +106,8 @@ def _board(config: BoardConfig) -> list[Finding]:
                 found.append(Finding("board", what, is_fine=False, mend=mend))
             return found
     except BoardUnavailable as error:
-        mend = error.hint or "look at the folder's owner and mode"
+        usual = "look at the folder's owner and mode" if config.github is None else "try again later (docs/github.md)"
+        mend = error.hint or usual
         return [Finding("board", error.message, is_fine=False, mend=mend)]
 
 
