@@ -20,7 +20,7 @@ import httpx
 import msgspec
 
 from gtrun.board.github.cache import Answer, Cache
-from gtrun.board.github.refusals import TOLD, clock, lacking, limit, said, single_sign_on
+from gtrun.board.github.refusals import NEEDED, TOLD, clock, lacking, limit, said, single_sign_on
 from gtrun.board.github.token import Token
 from gtrun.errors import BoardUnavailable
 from gtrun.process import pause
@@ -290,13 +290,14 @@ class Client:
         source = self._token.source
         if status == 401:
             raise BoardUnavailable(
-                f"GitHub does not accept the token from {source}: it has expired or was revoked",
+                f"GitHub does not accept the token from {source}: it is wrong, has expired or was revoked",
                 hint="make a new one, or `gh auth login`",
             )
         if status == 403:
             lack = lacking(headers)
             why = f" lacks {lack}" if lack else " may not do that"
-            hint = single_sign_on(headers)
+            is_for_more = lack or "not accessible" in told.lower()
+            hint = single_sign_on(headers) or (f"give the token access: {NEEDED}" if is_for_more else "")
             raise Denied(f"the token from {source}{why}: {told}", status=status, said=told, hint=hint)
         if status == 422:
             raise Denied(f"GitHub refuses that as invalid: {told}", status=status, said=told)

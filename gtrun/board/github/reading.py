@@ -12,7 +12,7 @@ from gtrun.board.github.cache import Cache
 from gtrun.board.github.client import GONE, Client, Denied, Reply
 from gtrun.board.github.place import ORDINARY, is_own, key_of, path_of, site
 from gtrun.board.github.references import Reference, blockers, closes
-from gtrun.board.github.refusals import said
+from gtrun.board.github.refusals import NEEDED, said
 from gtrun.board.github.trust import Trust
 from gtrun.errors import BoardUnavailable
 from gtrun.model import Comment, GitHubPlace, Issue, PullRequest, PullState
@@ -53,7 +53,7 @@ class Reading:
         if not self.client.get(path_of(repo)).is_there:
             raise BoardUnavailable(
                 f"there is no repository {repo} that the token from {self._source} can see",
-                hint="mend repo in [board], or give the token access: issues (read and write), pull requests (read)",
+                hint=f"mend repo in [board], or give the token access: {NEEDED}",
             )
 
     def comments(self, repo: str, number: int, *, since: float | None = None) -> list[wire.Comment] | None:

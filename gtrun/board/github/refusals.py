@@ -14,6 +14,9 @@ from gtrun.text import plain, shorten
 TOLD = 200
 """Characters of somebody else's text that are told."""
 
+NEEDED = "issues (read and write), pull requests (read)"
+"""What a token is to have, as hints name it."""
+
 _SECONDARY = 60.0  # "wait for at least one minute": docs.github.com/rest/using-the-rest-api/rate-limits
 
 

@@ -319,7 +319,12 @@ def test_a_comment_refused_by_a_limit_is_posted_after_it(repo: Repo, between: Be
 @pytest.mark.parametrize(
     ("status", "headers", "message", "said"),
     [
-        (401, {}, "Bad credentials", "does not accept the token from the test: it has expired or was revoked"),
+        (
+            401,
+            {},
+            "Bad credentials",
+            "does not accept the token from the test: it is wrong, has expired or was revoked",
+        ),
         (
             403,
             {"x-accepted-github-permissions": "issues=write; pull_requests=write"},
@@ -356,6 +361,17 @@ def test_a_refusal_says_why(
     found = refused(lambda: open_board().issue(key(1)))
     assert said in found
     assert "\x1b" not in found
+
+
+def test_what_a_token_needs_is_the_hint_where_that_is_what_it_lacks(between: Between, open_board: Opener) -> None:
+    for message in ("Resource not accessible by personal access token", "Repository was archived so is read-only."):
+        between.fail(Fault("GET", ISSUE, status=403, body=json.dumps({"message": message}).encode()))
+    hints = []
+    for _ in range(2):
+        with pytest.raises(BoardUnavailable) as raised:
+            open_board().issue(key(1))
+        hints.append(raised.value.hint)
+    assert hints == ["give the token access: issues (read and write), pull requests (read)", ""]
 
 
 def test_a_locked_issue(repo: Repo, between: Between, open_board: Opener) -> None:
