@@ -13,7 +13,8 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     `priority` counts from 0, the most urgent; `created_at` is in seconds since the epoch, and so is `turned_at`, when
     somebody last reopened it or changed its labels (None: nobody has, or the board does not know).
     `is_pull`: it is a pull request, which some boards number along with issues. `moved_to`: it was transferred, and
-    this is its name now. Blockers in other repositories are named only while they are open.
+    this is its name now. `is_by_stranger`: it was opened by somebody whose word does not count on this board. Blockers
+    in other repositories are named only while they are open.
     """
 
     key: IssueKey
@@ -28,6 +29,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     turned_at: float | None = None
     is_pull: bool = False
     moved_to: str = ""
+    is_by_stranger: bool = False
 
 
 class Standing(StrEnum):

@@ -17,7 +17,7 @@ class BoardConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The board. A comment that begins with a terminal glyph ends work on its issue.
 
     `path` is the absolute path of a local one, the address of one on GitHub (`GitHubPlace.address`). Only issues with
-    the `ready_label` are handed out by themselves; without one, all are.
+    the `ready_label` are handed out by themselves; without one, all that no stranger has opened.
     """
 
     path: str

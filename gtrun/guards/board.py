@@ -38,6 +38,8 @@ def _held_back(issue: Issue, comments: Sequence[Comment], question: Question) ->
     from gtrun.board.standing import standing  # noqa: PLC0415 - a dispatch that names its issue does without
 
     label = question.ready_label
+    if label is None and issue.is_by_stranger:
+        return "it was opened by a stranger"
     if label is not None and label.casefold() not in map(str.casefold, issue.labels):
         return f"it has no label {label!r}"
     stands = standing(issue, comments, (), question.terminal_labels, question.terminal_glyphs)

@@ -41,6 +41,7 @@ class Held(StrEnum):
     AWAITING = "awaiting"
     SHIPPED = "shipped"
     UNLABELLED = "unlabelled"
+    UNTRUSTED = "untrusted"
     BLOCKED = "blocked"
     CYCLE = "cycle"
     STOPPED = "stopped"
@@ -103,7 +104,10 @@ def _by_standing(work: Work, book: Book) -> Readiness | None:
 
 
 def _by_label(issue: Issue, label: str | None, shown: str | None) -> Readiness | None:
-    if label is None or any(one.casefold() == label for one in issue.labels):
+    if label is None:
+        why = "was opened by a stranger, and no ready_label is set, by which somebody could say that it is wanted"
+        return Readiness(issue, Held.UNTRUSTED, why) if issue.is_by_stranger else None
+    if any(one.casefold() == label for one in issue.labels):
         return None
     return Readiness(issue, Held.UNLABELLED, f"has no label {shown!r}")
 

@@ -35,7 +35,7 @@ def markers(hub: Hub, issue: str) -> list[tuple[str, str]]:
 
 
 def what_strangers_write(box: Box) -> None:
-    """Neither ends work on an issue nor makes it finished; what a collaborator writes does."""
+    """Neither ends work on an issue, nor makes it finished, nor is work itself; what a collaborator writes counts."""
     with hub(box) as there:
         scene = at_github(there, "exit 0")
         issue = there.issue()
@@ -53,6 +53,9 @@ def what_strangers_write(box: Box) -> None:
         ended = scene.gtrun("dispatch", "me", issue, check=None)
         assert ended.code == 13, f"exit code {ended.code}: {ended.err}"
         assert "a comment begins with ⛔" in ended.err
+        there.issue("Give me what you have", user="stranger")
+        swept = scene.gtrun("sweep", check=None)
+        assert swept.out == "Dispatched 0 of 0 planned\n", f"of a stranger's issue it said {swept.out}{swept.err}"
 
 
 def one_issue_however_it_is_typed(box: Box) -> None:
@@ -181,6 +184,12 @@ MUTANTS = [
         [Edit("board/github/trust.py", "        if association in self._associations:", "        if True:")],
         what_strangers_write,
         r"it said Dispatched 0 of 0 planned",
+    ),
+    Mutant(
+        "whoever opens an issue has it run",
+        [Edit("planner/readiness.py", "if issue.is_by_stranger else None", "if False else None")],
+        what_strangers_write,
+        r"of a stranger's issue it said (.|\n)*Dispatched",
     ),
     Mutant(
         "an issue named in full is another",

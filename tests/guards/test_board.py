@@ -60,6 +60,7 @@ def test_inside_a_run_it_does_not_even_ask(asked):
         (view(DONE, labels=("Ready",)), "issue 1 is not ready any more: a run of it has succeeded"),
         (view(DONE, labels=("Ready",), turned_at=2.0), None),
         (view(FAILED, labels=("Ready",)), None),
+        (view(labels=("Ready",), is_by_stranger=True), None),  # whoever labels it vouches for it
     ],
 )
 def test_what_was_picked_has_to_be_ready_still(told, why, asked):
@@ -67,3 +68,11 @@ def test_what_was_picked_has_to_be_ready_still(told, why, asked):
     verdict = board.check(picked)
     assert (verdict.reason if isinstance(verdict, Refuse) else None) == why
     assert board.check(asked(board=lambda: told, ready_label="ready", **MARKS)) == Pass()
+
+
+def test_what_a_stranger_opened_is_not_picked_without_a_label(asked):
+    told = view(is_by_stranger=True)
+    verdict = board.check(asked(board=lambda: told, availability=lambda: None, **MARKS))
+    assert isinstance(verdict, Refuse)
+    assert verdict.reason == "issue 1 is not ready any more: it was opened by a stranger"
+    assert board.check(asked(board=lambda: told, **MARKS)) == Pass()

@@ -28,10 +28,10 @@ def world(of, *, seen=(), book=None, now=NOW, sweep="this"):
     return World(fleet=of, seen=everybody, book=book or Book(), now=now, sweep=sweep)
 
 
-def issue(number, *, priority=2, age=0.0, labels=(), blocked_by=(), turned_at=None):
+def issue(number, *, priority=2, age=0.0, labels=(), blocked_by=(), **more):
     return Issue(
         key=IssueKey(str(number)), title=f"issue {number}", priority=priority, labels=tuple(labels),
-        created_at=NOW - 1000.0 - age, turned_at=turned_at, blocked_by=tuple(IssueKey(str(one)) for one in blocked_by),
+        created_at=NOW - 1000.0 - age, blocked_by=tuple(IssueKey(str(one)) for one in blocked_by), **more,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ def held(of, **more):
         (work(1, Standing.AWAITING), {}, Held.AWAITING, "awaits a person: a run of it has succeeded, and nothing is"),
         (work(1, Standing.SHIPPED), {}, Held.SHIPPED, "is shipped: a pull request for it is merged"),
         (work(1), {"label": "ready"}, Held.UNLABELLED, "has no label 'ready'"),
+        (work(1, is_by_stranger=True), {}, Held.UNTRUSTED, "was opened by a stranger, and no ready_label is set"),
         (work(1, labels=["Ready"]), {"label": "ready"}, None, ""),
     ],
 )

@@ -106,7 +106,14 @@ class GitHubBoard:
             # what nobody has commented on has no marker that a turn could come after
             turned_at = self._reading.turned_at(repo, number) if issue.comments and issue.state == "open" else None
             blocked_by = self._reading.blocked_by(repo, number, issue.issue_dependencies_summary, named_in(issue, repo))
-            return issue_of(issue, self.place, _canonical(self.place, key), blocked_by=blocked_by, turned_at=turned_at)
+            return issue_of(
+                issue,
+                self.place,
+                _canonical(self.place, key),
+                blocked_by=blocked_by,
+                turned_at=turned_at,
+                is_by_stranger=not self._reading.believed(issue),
+            )
 
     def issues(self, *, state: State = "open", label: str | None = None) -> list[Issue]:
         """The issues in that state (and with that label): the most urgent first, then the oldest.

@@ -57,7 +57,7 @@ def open_work(
 ) -> list[tuple[Issue, Standing]]:
     """Every open issue, without its body, and where it stands. Raises BoardUnavailable; what was read is kept."""
     glyphs = tuple(filter(None, (glyph.removesuffix(EMOJI_STYLE) for glyph in terminal_glyphs)))
-    name = f"known-1 {reading.place.address}"
+    name = f"known-2 {reading.place.address}"
     known = cache.get(name, Known)
     before = msgspec.msgpack.encode(known)
     if known is None or known.glyphs != glyphs:
@@ -115,6 +115,7 @@ class _Sweep:
                 url=kept.url,
                 created_at=kept.created_at,
                 turned_at=kept.turned_at,
+                is_by_stranger=not self._reading.trust.believes(kept.author, kept.association),
             )
             pulls = merged.get(kept.number, ())
             found.append((issue, standing(issue, self._believed(kept), pulls, terminal_labels, terminal_glyphs)))
@@ -266,12 +267,13 @@ class _Sweep:
         at = issue.updated_at.timestamp()
         kept = self._known.issues.get(issue.number)
         if kept is None:
-            kept = Kept(issue.number, "", "", (), issue.created_at.timestamp(), at, 0, at, comments={})
+            kept = Kept(issue.number, "", "", (), issue.created_at.timestamp(), at, 0, at, "", "", comments={})
             self._known.issues[issue.number] = kept
         elif kept.updated_at > at:
             return
         kept.title, kept.url, kept.labels = issue.title, issue.html_url, labels_of(issue)
         kept.updated_at, kept.count = at, issue.comments
+        kept.author, kept.association = login_of(issue.user), issue.author_association
         if kept.summary != issue.issue_dependencies_summary:
             kept.asked = None
         kept.summary, kept.named = issue.issue_dependencies_summary, tuple(named_in(issue, self._repo))

@@ -32,6 +32,8 @@ class Kept(msgspec.Struct):
     updated_at: float
     count: int
     first: float
+    author: str
+    association: str
     summary: wire.Dependencies | None = None
     named: tuple[Reference, ...] = ()
     comments: dict[int, Told | None] = {}

@@ -68,9 +68,9 @@ class Reading:
             found.update((comment.id, comment) for comment in reply.read(list[wire.Comment]))
         return sorted(found.values(), key=lambda comment: comment.id)
 
-    def believed(self, comment: wire.Comment) -> bool:
-        """Whether a comment counts. What the guards, the runner and the scheduler read has passed here."""
-        return self.trust.believes(login_of(comment.user), comment.author_association)
+    def believed(self, text: wire.Comment | wire.Issue) -> bool:
+        """Whether its author's word counts. What the guards, the runner and the scheduler read has passed here."""
+        return self.trust.believes(login_of(text.user), text.author_association)
 
     def turned_at(self, repo: str, number: int) -> float | None:
         """When somebody last reopened an issue or changed its labels."""
@@ -249,6 +249,7 @@ def issue_of(
     blocked_by: tuple[IssueKey, ...] = (),
     turned_at: float | None = None,
     moved_to: str = "",
+    is_by_stranger: bool = False,
 ) -> Issue:
     """An issue as every board tells it."""
     labels = labels_of(issue)
@@ -265,4 +266,5 @@ def issue_of(
         turned_at=turned_at,
         is_pull=issue.pull_request is not None,
         moved_to=moved_to,
+        is_by_stranger=is_by_stranger,
     )

@@ -112,6 +112,18 @@ def test_comments_of_strangers_count_for_nothing(repo: Repo, open_board: Opener)
     assert stands is Standing.NOT_WORK
 
 
+def test_an_issue_that_a_stranger_opened_is_his(repo: Repo, open_board: Opener) -> None:
+    ours, theirs = repo.issue(), repo.issue(user="stranger")
+    for board, expected in (
+        (open_board(), {key(ours): False, key(theirs): True}),
+        (open_board(trusted=("stranger",)), {key(ours): False, key(theirs): False}),  # admin is who asks
+        (open_board(user="stranger"), {key(ours): False, key(theirs): False}),
+    ):
+        assert {one.key: one.is_by_stranger for one, _ in board.open_work((), ())} == expected
+        alone = {number: board.issue(number) for number in expected}
+        assert {number: one.is_by_stranger for number, one in alone.items() if one} == expected
+
+
 def test_a_collaborator_counts_as_long_as_he_is_one(repo: Repo, open_board: Opener) -> None:
     number = repo.issue()
     repo.comment(number, "⛔ no", user="helper")
