@@ -155,8 +155,8 @@ class GitHubBoard:
             found = self._find(key)
             if found is None or found[0].pull_request is not None:
                 return []
-            issue, repo, number, _ = found
-            return best_first(self._reading.pull_requests(repo, number, since=issue.created_at.timestamp()))
+            issue, repo, _, _ = found
+            return best_first(self._reading.pull_requests(repo, issue))
 
     def open_work(self, terminal_labels: Sequence[str], terminal_glyphs: Sequence[str]) -> list[tuple[Issue, Standing]]:
         """Every open issue, without its body, and where it stands; how fresh that is, `known` tells."""

@@ -39,7 +39,7 @@ from gtrun.board.github.reading import (
 from gtrun.board.standing import standing
 from gtrun.errors import BoardUnavailable
 from gtrun.markers import MACHINE_LINE
-from gtrun.model import Comment, Issue, PullRequest, Standing
+from gtrun.model import Comment, Issue, Standing
 
 T = TypeVar("T")
 
@@ -100,10 +100,10 @@ class _Sweep:
             self._ask_more(kept)
 
     def works(self, terminal_labels: Sequence[str], terminal_glyphs: Sequence[str]) -> list[tuple[Issue, Standing]]:
-        merged: dict[int, list[PullRequest]] = {}
+        merged: dict[int, list[Merged]] = {}
         for one in self._known.merged.values():
             for number in one.closes:
-                merged.setdefault(number, []).append(one.pull)
+                merged.setdefault(number, []).append(one)
         found = []
         for kept in self._known.issues.values():
             issue = Issue(
@@ -117,9 +117,13 @@ class _Sweep:
                 turned_at=kept.turned_at,
                 is_by_stranger=not self._reading.trust.believes(kept.author, kept.association),
             )
-            pulls = merged.get(kept.number, ())
+            pulls = [one.pull for one in merged.get(kept.number, ()) if self._closed(one, kept)]
             found.append((issue, standing(issue, self._believed(kept), pulls, terminal_labels, terminal_glyphs)))
         return found
+
+    def _closed(self, one: Merged, kept: Kept) -> bool:
+        at = one.pull.merged_at or 0.0
+        return self._reading.closed_it(at, one.author, one.association, created_at=kept.created_at)
 
     def _read_open_issues(self) -> None:
         """The list of open issues, wholly."""
@@ -227,7 +231,8 @@ class _Sweep:
                 ours = {self._repo.lower(), pull.base.repo.full_name.lower()}  # it may have another name by now
                 closes = tuple(number for repo, number in self._reading.closed_by(pull) if repo in ours)
                 if pull.merged_at is not None and closes:
-                    known.merged[pull.number] = Merged(pull_of(pull), closes)
+                    author, association = login_of(pull.user), pull.author_association
+                    known.merged[pull.number] = Merged(pull_of(pull), closes, author, association)
                 else:
                     known.merged.pop(pull.number, None)
             return at < until

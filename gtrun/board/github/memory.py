@@ -44,10 +44,12 @@ class Kept(msgspec.Struct):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """A merged pull request and the issues of the repository that it closes."""
+    """A merged pull request, the issues of the repository that it closes, and who wrote that."""
 
     pull: PullRequest
     closes: tuple[int, ...]
+    author: str
+    association: str
 
 
 class Place(msgspec.Struct):

@@ -68,7 +68,7 @@ class Reading:
             found.update((comment.id, comment) for comment in reply.read(list[wire.Comment]))
         return sorted(found.values(), key=lambda comment: comment.id)
 
-    def believed(self, text: wire.Comment | wire.Issue) -> bool:
+    def believed(self, text: wire.Comment | wire.Issue | wire.Pull) -> bool:
         """Whether its author's word counts. What the guards, the runner and the scheduler read has passed here."""
         return self.trust.believes(login_of(text.user), text.author_association)
 
@@ -101,13 +101,14 @@ class Reading:
                     found.append(key_of(self.place, where, one.number))
         return tuple(found)
 
-    def pull_requests(self, repo: str, number: int, *, since: float) -> list[PullRequest]:
-        """The pull requests that close an issue, which is there since `since`.
+    def pull_requests(self, repo: str, issue: wire.Issue) -> list[PullRequest]:
+        """The pull requests that close an issue.
 
         Those of its own repository are found in the list of the last ones, and by what refers to the issue; those of
         other repositories by the latter alone, and only if they have the same owner: a stranger can merge what he
         likes in a repository of his own.
         """
+        number, since = issue.number, issue.created_at.timestamp()
         target = (repo.lower(), number)
         found = {
             (repo.lower(), pull.number): pull
@@ -120,7 +121,22 @@ class Reading:
                 pull = reply.read(wire.Pull) if reply.is_there else None
                 if pull is not None and target in self.closed_by(pull):
                     found[where.lower(), other] = pull
-        return [pull_of(pull) for _, pull in sorted(found.items())]
+        return [pull_of(pull) for _, pull in sorted(found.items()) if self._may_close(pull, issue)]
+
+    def _may_close(self, pull: wire.Pull, issue: wire.Issue) -> bool:
+        """Whether it is true what the text says; `closed_it` has the reason."""
+        if pull.merged_at is None or issue.state != "open":
+            return True
+        at, created_at = pull.merged_at.timestamp(), issue.created_at.timestamp()
+        return self.closed_it(at, login_of(pull.user), pull.author_association, created_at=created_at)
+
+    def closed_it(self, merged_at: float, author: str, association: str, *, created_at: float) -> bool:
+        """Whether a merged pull request was for an issue that is open.
+
+        Its author can write that into it long afterwards: GitHub closes nothing then. So whose word does not count is
+        believed only of what was closed, and nobody of what was not there yet.
+        """
+        return merged_at >= created_at and self.trust.believes(author, association)
 
     def closed_by(self, pull: wire.Pull) -> list[Reference]:
         """The issues that are closed when this one is merged: none unless it goes to the default branch."""

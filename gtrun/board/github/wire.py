@@ -83,6 +83,8 @@ class Pull(msgspec.Struct, frozen=True):
     draft: bool | None = None
     merged_at: datetime | None = None
     auto_merge: dict[str, Any] | None = None
+    user: User | None = None
+    author_association: str = "NONE"
 
 
 class Source(msgspec.Struct, frozen=True):

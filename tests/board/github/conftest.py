@@ -109,10 +109,10 @@ class Repo:
         body = json.dumps(found[(page - 1) * size : page * size]).encode()
         return 200, {"content-type": "application/json", **({"link": ", ".join(links)} if links else {})}, body
 
-    def pull(self, body: str, *, base: str = "main", **fields: object) -> int:
+    def pull(self, body: str, *, base: str = "main", user: str = "admin", **fields: object) -> int:
         branch = f"b{self.issue('takes a number for the name of a branch')}"
         content = {"title": "a change", "head": branch, "base": base, "body": body, **fields}
-        return self.do("POST", f"/repos/{self.name}/pulls", content)["number"]
+        return self.do("POST", f"/repos/{self.name}/pulls", content, user=user)["number"]
 
     def merge(self, number: int) -> None:
         self.do("PUT", f"/repos/{self.name}/pulls/{number}/merge", {})

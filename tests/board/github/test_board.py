@@ -1,5 +1,7 @@
 """A board on a GitHub that keeps state: reading, posting, labels, pull requests."""
 
+import time
+
 import pytest
 
 from gtrun.board import disposal
@@ -237,6 +239,25 @@ def test_pull_requests_by_what_became_of_them(repo: Repo, open_board: Opener) ->
     assert len(rest) == 2
     work = {issue.key: stands for issue, stands in board.open_work((), ())}
     assert work[key(number)] is Standing.SHIPPED
+
+
+def test_what_is_written_into_a_pull_request_after_its_merge(repo: Repo, open_board: Opener) -> None:
+    """Its author can do that, whoever he is; GitHub closes nothing by it."""
+    theirs, early = repo.pull("a change", user="stranger"), repo.pull("a change")
+    for number in (theirs, early):
+        repo.merge(number)
+    time.sleep(1.1)
+    late = repo.issue("later than the merge")
+    later = repo.pull("a change", user="stranger")
+    repo.merge(later)
+    for number in (theirs, early, later):
+        repo.do("PATCH", f"/repos/{repo.name}/pulls/{number}", {"body": f"Fixes #{late}"})
+    assert open_board().pull_requests(key(late)) == []
+    assert [stands for issue, stands in open_board().open_work((), ()) if issue.key == key(late)] == [Standing.READY]
+    [found] = open_board(trusted=("stranger",)).pull_requests(key(late))
+    assert found.url.endswith(f"/{later}")
+    repo.edit(late, state="closed")
+    assert len(open_board().pull_requests(key(late))) == 3
 
 
 # --- where issues stand
