@@ -71,6 +71,13 @@ EVERYBODY = ""
 """The name under which a pause is one of the whole fleet; no agent and no rig can have it."""
 
 
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the ledger had come: its last attempt, and the tokens of those that were under way then."""
+
+    last: int = 0
+    undecided: frozenset[str] = frozenset()
+
+
 class Book(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger knows that automatic picks depend on.
 

@@ -177,7 +177,7 @@ def history(fleet: Fleet, caller: Account, issue: IssueKey) -> History:
         if (one.stash.issue, one.stash.board) == (issue, fleet.board.path)
         and _is_same(one.stash.board_identity, identity)
     ]
-    ready = _readiness(fleet, issue, works, past)
+    ready = _readiness(fleet, issue, works, past, attempts)
     return History(told, stands, ready, pulls, problem, attempts, past, theirs, damaged, silent)
 
 
@@ -189,15 +189,15 @@ def _history_of_plugin(fleet: Fleet, caller: Account, key: IssueKey) -> History:
     return History(None, None, None, [], "", attempts, past, [], damaged, silent)
 
 
-def _readiness(fleet: Fleet, issue: IssueKey, works: list[Work], past: list[Past]) -> Readiness | None:
-    """Whether it would be handed out by itself, by its runs as the agents tell them."""
+def _readiness(
+    fleet: Fleet, issue: IssueKey, works: list[Work], past: list[Past], attempts: list[Attempt]
+) -> Readiness | None:
+    """Whether it would be handed out by itself, by its runs as the agents tell them, and the ledger of older ones."""
+    succeeded = [one.run.ended_at or 0.0 for one in past if ledger_result(one.run) == Result.SUCCESS]
+    succeeded += [one.ended_at or 0.0 for one in attempts if one.result == Result.SUCCESS]
     book = Book(
         failed={issue: [one.run.ended_at or 0.0 for one in past if ledger_result(one.run) in FAILURES]},
-        succeeded={
-            issue: max(
-                (one.run.ended_at or 0.0 for one in past if ledger_result(one.run) == Result.SUCCESS), default=0.0
-            )
-        },
+        succeeded={issue: max(succeeded)} if succeeded else {},
         stopped={issue: past[-1].run.ended_at or 0.0}
         if past and ledger_result(past[-1].run) == STOPPED_BY_HAND
         else {},

@@ -110,6 +110,7 @@ FLEET = Keys(
                 "backoff_max": values.duration,
                 "attempts": values.count,
                 "attempts_decay": values.duration,
+                "retry": values.duration,
                 "batch": values.count,
                 "every": values.duration,
             }

@@ -45,8 +45,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """How work is handed out by itself; times are in seconds.
 
     `settle` is for each run that a target was given; `backoff` doubles with each failure in a row, up to `backoff_max`.
-    An issue of which `attempts` failed within `attempts_decay` waits. `batch` is the most that one pass starts. Where
-    its timer is installed, the next pass begins `every` after the end of one.
+    An issue of which `attempts` failed within `attempts_decay` waits. One of which a run succeeded, without a merge, is
+    ready again `retry` after that; None: never by itself. `batch` is the most that one pass starts. Where its timer
+    is installed, the next pass begins `every` after the end of one.
     """
 
     settle: float = 2.0
@@ -54,6 +55,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max: float = 3600.0
     attempts: int = 3
     attempts_decay: float = 86400.0
+    retry: float | None = None
     batch: int | None = None
     every: float = 120.0
 

@@ -70,7 +70,7 @@ def readiness(backlog: Backlog, book: Book, schedule: Schedule, ready_label: str
     found = []
     for work in sorted(backlog.works, key=_turn):
         held = (
-            _by_standing(work, book)
+            _by_standing(work, book, schedule, now)
             or _by_label(work.issue, label, ready_label)
             or _by_blockers(work.issue, blockers, cycles)
             or _by_runs(work.issue, backlog, book)
@@ -92,15 +92,20 @@ _STANDINGS = {
 }
 
 
-def _by_standing(work: Work, book: Book) -> Readiness | None:
+def _by_standing(work: Work, book: Book, schedule: Schedule, now: float) -> Readiness | None:
     """By its board, and by the ledger: the marker of a run that has succeeded may not have been posted yet."""
-    standing = work.standing
+    standing, succeeded_at = work.standing, book.succeeded.get(work.issue.key)
     if standing is Standing.READY:
-        if book.succeeded.get(work.issue.key, 0.0) <= (work.issue.turned_at or 0.0):
+        if (succeeded_at or 0.0) <= (work.issue.turned_at or 0.0):
             return None
         standing = Standing.AWAITING
     held, why = _STANDINGS[standing]
-    return Readiness(work.issue, held, why)
+    if standing is not Standing.AWAITING or schedule.retry is None or succeeded_at is None:
+        return Readiness(work.issue, held, why)
+    until = min(succeeded_at, now) + schedule.retry  # the clock may have been set back
+    if until <= now:
+        return None
+    return Readiness(work.issue, held, f"{why}; it is tried again in {human_seconds(until - now)}", until)
 
 
 def _by_label(issue: Issue, label: str | None, shown: str | None) -> Readiness | None:

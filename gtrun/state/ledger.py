@@ -14,11 +14,21 @@ from pathlib import Path
 from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
-from gtrun.counters import FAILURES, STOPPED_BY_HAND, Book, Pause, Tally, Tried, streak_of_agent, streak_of_rig
+from gtrun.counters import (
+    FAILURES,
+    STOPPED_BY_HAND,
+    Book,
+    Mark,
+    Pause,
+    Tally,
+    Tried,
+    streak_of_agent,
+    streak_of_rig,
+)
 from gtrun.errors import StateError
 from gtrun.files import describe, ensure_private_folder
-from gtrun.model import Result
 from gtrun.names import IssueKey, RunId, Token, UnitName
 from gtrun.state.claim import Claim
 
@@ -70,11 +80,18 @@ _ADDED = {
         "CREATE TABLE pause (target TEXT PRIMARY KEY, by TEXT NOT NULL, at REAL NOT NULL) STRICT, WITHOUT ROWID",
     ),
     "slot": ("CREATE TABLE slot (agent TEXT PRIMARY KEY, told TEXT NOT NULL) STRICT, WITHOUT ROWID",),
+    "attempt_succeeded": (
+        "CREATE INDEX attempt_succeeded ON attempt (issue, board, ended_at, result) WHERE result = 'success'",
+    ),
     "digest": ("ALTER TABLE attempt ADD COLUMN digest TEXT NOT NULL DEFAULT ''",),  # of a plugin
 }
-"""What came after the first version, step by step, each under the name of a column or a table that it adds.
+"""What came after the first version, step by step, each under the name of a column, table or index that it adds.
 
 Dispatchers of an older gtrun go on beside it, so nothing is taken away and every new column has a default.
+"""
+_SUCCEEDED = """
+SELECT issue, max (ended_at) FROM attempt INDEXED BY attempt_succeeded
+    WHERE result = 'success' AND board IN (?, '') GROUP BY issue
 """
 _STOPPED = f"""
 SELECT issue, ended_at FROM attempt WHERE result = '{STOPPED_BY_HAND}' AND board IN (?, '') AND NOT EXISTS
@@ -204,8 +221,8 @@ class Ledger:
     def _missing(self) -> list[str]:
         """The steps that this ledger has not had yet."""
         columns = "SELECT name FROM pragma_table_info ('attempt')"
-        tables = "SELECT name FROM sqlite_schema WHERE type = 'table'"
-        there = {name for (name,) in self._db.execute(f"{columns} UNION {tables}")}
+        others = "SELECT name FROM sqlite_schema"
+        there = {name for (name,) in self._db.execute(f"{columns} UNION {others}")}
         return [step for step in _ADDED if step not in there]
 
     def _is_damaged(self, error: sqlite3.Error) -> bool:
@@ -399,11 +416,31 @@ class Ledger:
         """Attempts at an issue or plugin that may have a run of which nobody has learned the end. Raises StateError."""
         return [one for one in self.attempts(issue) if one.result is None and one.outcome in {None, "started"}]
 
-    def last_success(self, issue: IssueKey) -> float | None:
-        """When the last run of it that succeeded ended, in seconds since the epoch. Raises StateError."""
+    def mark(self) -> Mark:
+        """How far it has come. Raises StateError."""
+        with self._failures(), self._reading():
+            (last,) = self._db.execute("SELECT coalesce (max (id), 0) FROM attempt").fetchone()
+            undecided = self._db.execute(f"SELECT token FROM attempt WHERE {_GOING} AND outcome IS NULL")  # noqa: S608
+            return Mark(last=last, undecided=frozenset(token for (token,) in undecided))
+
+    def has_started(self, issue: IssueKey, board: str, since: Mark) -> bool:
+        """Whether a run of an issue of that board was started since then, also one that has ended. Raises StateError.
+
+        `board` is its identity.
+        """
+        query = "SELECT id, token FROM attempt WHERE issue = ? AND outcome = 'started' AND board IN (?, '')"
         with self._failures():
-            query = "SELECT max (ended_at) FROM attempt WHERE issue = ? AND result = ?"
-            (found,) = self._db.execute(query, (issue, Result.SUCCESS.value)).fetchone()
+            rows = self._db.execute(query, (issue, board))
+            return any(number > since.last or token in since.undecided for number, token in rows)
+
+    def last_success(self, issue: IssueKey, board: str = "") -> float | None:
+        """When the last run of it that succeeded ended, in seconds since the epoch. Raises StateError.
+
+        `board` is the identity of its board; a plugin has none.
+        """
+        with self._failures():
+            query = "SELECT max (ended_at) FROM attempt WHERE issue = ? AND result = 'success' AND board IN (?, '')"
+            (found,) = self._db.execute(query, (issue, board)).fetchone()
             return None if found is None else float(found)
 
     def last_started(self, issue: IssueKey) -> str:
@@ -426,33 +463,36 @@ class Ledger:
             )
 
     def book(self, agents: Collection[str], rigs: Collection[str], board: str, since: float) -> Book:
-        """What automatic picks depend on: counters, pauses, and how runs have ended since then. Raises StateError.
+        """What automatic picks depend on: counters, pauses, what succeeded, what failed since then. Raises StateError.
 
         `board` is the identity of the board whose issues are asked for.
         """
         with self._failures(), self._reading():
             failed: dict[IssueKey, list[float]] = {}
-            succeeded: dict[IssueKey, float] = {}
             query = "SELECT issue, ended_at, result FROM attempt WHERE ended_at > ? AND board IN (?, '')"
             for issue, at, result in self._db.execute(query, (since, board)):
                 if result in FAILURES:
                     failed.setdefault(issue, []).append(at)
-                elif result == Result.SUCCESS:
-                    succeeded[issue] = max(at, succeeded.get(issue, 0.0))
-            stopped = dict(self._db.execute(_STOPPED, (board,)))
             going = self._going(agents)
-            return Book(
-                agents={name: self._tally("agent", name, streak_of_agent) for name in agents},
-                rigs={name: self._tally("rig", name, streak_of_rig) for name in rigs},
-                pauses=self._pauses(),
+            return replace(
+                self.targets(agents, rigs),
                 failed=failed,
-                succeeded=succeeded,
-                stopped=stopped,
+                succeeded=dict(self._db.execute(_SUCCEEDED, (board,))),
+                stopped=dict(self._db.execute(_STOPPED, (board,))),
                 running={
                     IssueKey(str(row[_AT["issue"]])): str(row[_AT["agent"]])
                     for row in going
                     if row[_AT["board"]] in {board, ""}
                 },
+            )
+
+    def targets(self, agents: Collection[str], rigs: Collection[str]) -> Book:
+        """Of that only what is about agents and rigs: their counters, and the pauses. Raises StateError."""
+        with self._failures(), self._reading():
+            return Book(
+                agents={name: self._tally("agent", name, streak_of_agent) for name in agents},
+                rigs={name: self._tally("rig", name, streak_of_rig) for name in rigs},
+                pauses=self._pauses(),
             )
 
     def _tally(self, kind: str, name: str, streak: Streak) -> Tally:

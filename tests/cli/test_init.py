@@ -69,7 +69,7 @@ class TestTemplate:
         assert fleet.agent("me").run.command == ("claude", "-p")
 
     def test_there_are_blocks_to_uncomment(self):
-        assert len(blocks()) == 66
+        assert len(blocks()) == 67
         assert sum(len(block) > 1 for block in blocks()) == 4
 
     @pytest.mark.parametrize("numbers", blocks(), ids=lambda numbers: TEXT.split("\n")[numbers[0]])

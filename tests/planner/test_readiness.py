@@ -48,6 +48,21 @@ def test_a_success_that_the_board_has_not_heard_of_is_one():
     assert held(backlog(work(1, turned_at=NOW - 5)), book=book) == {}
 
 
+def test_what_awaits_somebody_is_tried_again_by_rule_alone():
+    """And only where somebody knows when its run has succeeded."""
+    for works in (backlog(work(1)), backlog(work(1, Standing.AWAITING))):
+        book = Book(succeeded={IssueKey("1"): NOW - 3600})
+        assert held(works, book=book) == {"1": Held.AWAITING}
+        one = told(works, book=book, retry=2 * 3600.0)["1"]
+        assert (one.held, one.until) == (Held.AWAITING, NOW + 3600)
+        assert one.why.endswith("and nothing is merged yet; it is tried again in 1h 0m")
+        assert held(works, book=book, retry=3600.0) == {}
+        assert held(works, book=Book(succeeded={IssueKey("1"): NOW + DAY}), retry=3600.0) == {"1": Held.AWAITING}
+    assert held(backlog(work(1, Standing.AWAITING)), retry=1.0) == {"1": Held.AWAITING}
+    for standing in (Standing.SHIPPED, Standing.NOT_WORK):
+        assert held(backlog(work(1, standing)), book=Book(succeeded={IssueKey("1"): NOW - 3600}), retry=1.0) != {}
+
+
 def test_the_most_urgent_come_first_then_the_oldest_then_the_first_numbers():
     works = [
         work(9),

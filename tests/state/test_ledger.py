@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gtrun.counters import EVERYBODY, Pause, Tally
+from gtrun.counters import EVERYBODY, Mark, Pause, Tally
 from gtrun.errors import StateError
 from gtrun.names import IssueKey, RunId, Token, UnitName
 from gtrun.state.claim import Claim
@@ -58,7 +58,7 @@ def test_a_ledger_of_the_first_version_is_extended_in_place(state):
     old = sqlite3.connect(Path(state, "ledger.db"), isolation_level=None)
     old.execute("DROP TABLE pause")
     old.execute("DROP TABLE slot")
-    for index in ("agent", "rig", "of_agent", "on_rig", "going", "ended", "stopped"):
+    for index in ("agent", "rig", "of_agent", "on_rig", "going", "ended", "stopped", "succeeded"):
         old.execute(f"DROP INDEX attempt_{index}")
     for column in ("board", "rig", "sweep", "result", "ended_at"):
         old.execute(f"ALTER TABLE attempt DROP COLUMN {column}")
@@ -318,6 +318,26 @@ def test_the_ends_that_are_not_known_are_of_what_may_have_run(state):
         assert ledger.last_started(key) == attempt(4).token
 
 
+def test_what_was_started_since_a_moment_is_known_also_if_it_was_begun_before(state):
+    key = ATTEMPT.issue
+    with Ledger(state) as ledger:
+        assert not ledger.has_started(key, "", ledger.mark())
+        tried(ledger, 1, result="success")
+        ledger.begin(attempt(2), [])
+        mark = ledger.mark()
+        assert (mark.last, mark.undecided) == (2, {attempt(2).token})
+        tried(ledger, 3, "refused", code=11)
+        tried(ledger, 4, issue=IssueKey("8"))
+        tried(ledger, 5, board="c" * 32)
+        assert not ledger.has_started(key, "b" * 32, mark)
+        ledger.decide(attempt(2).token, "started", code=0)
+        assert ledger.has_started(key, "b" * 32, mark)
+        mark = ledger.mark()
+        assert not ledger.has_started(key, "b" * 32, mark)
+        tried(ledger, 6, result="success")
+        assert ledger.has_started(key, "b" * 32, mark)
+
+
 def test_failures_of_one_pass_are_one(state):
     with Ledger(state) as ledger:
         for number in range(4):
@@ -339,6 +359,10 @@ def test_what_failed_of_an_issue_is_of_its_board_and_not_older_than_asked(state)
         for number, at in ((20, 90.0), (21, 80.0)):
             tried(ledger, number, result="success", ended_at=at, board="b" * 32, issue=IssueKey("8"))
         assert book(ledger, board="b" * 32).succeeded == {"8": 90.0}
+        assert book(ledger, board="b" * 32, since=99.0).succeeded == {"8": 90.0}  # which is not forgotten with time
+        assert book(ledger, board="c" * 32).succeeded == {}
+        assert ledger.last_success(IssueKey("8"), "b" * 32) == 90.0
+        assert ledger.last_success(IssueKey("8"), "c" * 32) is None
         assert book(ledger, board="b" * 32, since=10.0).failed == {"7": [20.0, 30.0]}
 
 
@@ -385,15 +409,24 @@ def test_a_pause_stays_until_it_is_taken_back_whatever_is_recorded(state):
 
 
 def test_the_queries_of_a_pass_use_their_indexes(state):
-    """A ledger is never pruned: what is asked under the claim lock must not grow with it."""
+    """A ledger is never pruned: what is asked under the claim lock must not grow with it.
+
+    What is asked outside of it may: the last success of each issue.
+    """
     with Ledger(state) as ledger:
         asked = []
         ledger._db.set_trace_callback(asked.append)
         book(ledger)
         ledger.going(["me"])
+        ledger.has_started(ATTEMPT.issue, "", Mark())
+        ledger.last_success(ATTEMPT.issue)
         ledger._db.set_trace_callback(None)
         queries = [one for one in asked if "FROM attempt" in one]
-        assert len(queries) == 10
+        assert len(queries) == 13
+        (outside,) = [one for one in queries if "max (ended_at)" in one and "GROUP BY" in one]
+        queries.remove(outside)
+        (plan,) = [row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {outside}")]
+        assert plan == "SCAN attempt USING COVERING INDEX attempt_succeeded"
         for query in queries:
             plans = [row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {query}")]
             assert all("USING" in one or "TEMP B-TREE" not in one for one in plans), (query, plans)
@@ -420,6 +453,7 @@ def test_who_keeps_nothing_changes_nothing(state):
     assert path.read_bytes() == before
 
     older = sqlite3.connect(path, isolation_level=None)
+    older.execute("DROP INDEX attempt_succeeded")
     older.execute("ALTER TABLE attempt DROP COLUMN board")
     older.close()
     before = path.read_bytes()
