@@ -13,7 +13,7 @@ from gtrun.account import Account
 from gtrun.board import disposal
 from gtrun.board.reference import open_own
 from gtrun.config import Agent, Fleet
-from gtrun.counters import ledger_result
+from gtrun.counters import Mark, ledger_result
 from gtrun.errors import AgentTaken, BoardUnavailable, Refused
 from gtrun.guards import Guard, Open, Question, Refuse
 from gtrun.guards.verdict import BoardView, FleetView, Past
@@ -67,6 +67,10 @@ class Asked:
             fleet=self.probe,
             availability=partial(self._availability, ledger) if request.sweep and ledger is not None else None,
             ready_label=fleet.board.ready_label,
+            is_overtaken=partial(self._is_overtaken, ledger, request.planned)
+            if request.planned is not None and ledger is not None
+            else None,
+            tries_again=fleet.schedule.retry is not None,
             cooldown=self._cooldown(),
             past=partial(self._past_of_plugin, ledger) if ledger is not None else None,
         )
@@ -135,8 +139,7 @@ class Asked:
 
         agent = self._fleet.agents[self._request.target]
         beside = [name for name, one in self._fleet.agents.items() if one.rig == agent.rig]
-        now, board = time.time(), "" if self._request.is_plugin else self.board().identity
-        book = ledger.book([agent.name], [agent.rig], board, now)
+        now, book = time.time(), ledger.targets([agent.name], [agent.rig])
         silent = [name for name in beside if name not in self._runs]
         thought = Counter(one.agent for one in ledger.going(silent)) if silent else Counter[str]()
         seen = {name: Seen(runs=self._runs.get(name, thought[name])) for name in beside}
@@ -144,6 +147,10 @@ class Asked:
         return of_agent(World(
             fleet=self._fleet, seen=seen, book=book, now=now, sweep=request.sweep, is_for_plugin=request.is_plugin,
         ), agent)  # fmt: skip
+
+    def _is_overtaken(self, ledger: Ledger, planned: Mark) -> bool:
+        """Whether a run of the issue was started since then, by the ledger as it is now. Raises StateError."""
+        return ledger.has_started(self._request.issue, self.board().identity, planned)
 
     def _cooldown(self) -> float | None:
         name = plugin_name(self._request.issue)

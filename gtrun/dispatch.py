@@ -6,7 +6,7 @@
 4.  The attempt is durable in the ledger, with what the guards said.
 5.  The run record is durable in the agent's account: all that runner and close-out need, and room for the truth.
 6.  The claim lock, and under it the fleet claim (14): is a unit of this issue live on any agent? For an automatic pick
-    also the capacity guard (10): is the agent paused, backing off or full?
+    also the capacity guard (10): is the agent paused, backing off or full? And (13): was the issue started since?
 7.  Still under the lock, StartTransientUnit of `task-<issue>.service`. The name is the mutex of this one agent: if it
     is taken, a live unit is a refusal (11), and anything else gets a short while to go away, then is named (1).
 8.  The start job's result, by signal: what could not be executed is a failed launch (1); the rest is a run.

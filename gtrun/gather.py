@@ -8,7 +8,7 @@ import msgspec
 from gtrun.account import Account
 from gtrun.board.reference import open_own
 from gtrun.config import Fleet
-from gtrun.counters import Book
+from gtrun.counters import Book, Mark
 from gtrun.names import plain_unit_name
 from gtrun.planner import Backlog, Seen, Work, World
 from gtrun.reach import operations as at_agent
@@ -44,10 +44,11 @@ def note(ledger: Ledger, answers: Iterable[Answer[Glance]]) -> None:
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan is made from."""
+    """What a plan is made from. It knows of all runs that were started before `mark`, and maybe of later ones."""
 
     world: World
     backlog: Backlog
+    mark: Mark
 
 
 class Pile(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +70,11 @@ def gather(fleet: Fleet, caller: Account, ledger: Ledger, *, sweep: str, pile: P
 
     Raises BoardUnavailable, StateError.
     """
+    mark = ledger.mark()  # before anybody is looked at: what begins and ends from here on may not be seen
     pile = pile or read_board(fleet)
     world, live = _world(fleet, caller, ledger, pile.board, sweep)
     silent = frozenset(name for name, seen in world.seen.items() if seen.problem)
-    return Scene(world=world, backlog=Backlog(works=pile.works, live=live, silent=silent))
+    return Scene(world=world, backlog=Backlog(works=pile.works, live=live, silent=silent), mark=mark)
 
 
 def world_of(fleet: Fleet, caller: Account, ledger: Ledger) -> World:

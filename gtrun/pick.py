@@ -1,8 +1,8 @@
 """Picking: a dispatch that names no issue gets the best ready one for its target; a sweep, one for each free slot.
 
 What is picked is started by the one protocol (`gtrun.dispatch`), which asks under the claim lock once more what the
-agent can take. Whoever was faster there is no failure: the next best is taken instead, and what an agent cannot be
-given after all goes to another one before anything less urgent does.
+agent can take, and whether anybody has started the issue since. Whoever was faster there is no failure: the next best
+is taken instead, and what an agent cannot be given after all goes to another one before anything less urgent does.
 """
 
 import os
@@ -15,6 +15,7 @@ from gtrun import slots
 from gtrun.account import Account
 from gtrun.asked import Say
 from gtrun.config import Fleet
+from gtrun.counters import Mark
 from gtrun.dispatch import Started, dispatch
 from gtrun.errors import AgentTaken, GtrunError, ManagerSilent, NoManager, Refused, UsageError
 from gtrun.exits import Exit
@@ -43,10 +44,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     sweep: str
     prefer_skills: tuple[str, ...] = ()
 
-    def request(self, issue: Issue, agent: str) -> Request:
+    def request(self, issue: Issue, agent: str, planned: Mark | None = None) -> Request:
         """The request for what was picked. A second unit on purpose is for whoever names the issue."""
         environment = {name: value for name, value in self.environment.items() if name != "DISPATCH_ALLOW_DUPLICATE"}
-        return Request(agent, issue.key, self.caller, environment, self.by, self.sweep)
+        return Request(agent, issue.key, self.caller, environment, self.by, self.sweep, planned=planned)
 
     def gather(self, fleet: Fleet, ledger: Ledger, pile: Pile | None = None) -> Scene:
         """What this pass is planned from; the hatch for the quota guard is one for the plan as well."""
@@ -108,7 +109,7 @@ def dispatch_next(fleet: Fleet, order: Order, target: str, worker: Worker, say: 
         issue, agent = made.starts[0]
         try:
             with worker.twin() as another:
-                return dispatch(fleet, order.request(issue, agent), another, say)
+                return dispatch(fleet, order.request(issue, agent, scene.mark), another, say)
         except GtrunError as error:
             if error.code not in _ISSUE_IS_TAKEN and not _is_for_another(error):
                 raise
@@ -245,7 +246,7 @@ def sweep(
                 issue, agent = starts.pop(0)
                 try:
                     with worker.twin() as another:
-                        one = dispatch(fleet, order.request(issue, agent), another, say, lookouts)
+                        one = dispatch(fleet, order.request(issue, agent, scene.mark), another, say, lookouts)
                 except GtrunError as error:
                     if error.code is Exit.INTERRUPTED:
                         raise

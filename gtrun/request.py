@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gtrun.account import Account
 from gtrun.config import Agent, Fleet, PluginProfile
 from gtrun.config.trust import check_executed
+from gtrun.counters import Mark
 from gtrun.errors import ConfigError
 from gtrun.model import BoardRef, Comment, Issue, ResolvedRun
 from gtrun.names import IssueKey, Token, identifier, plugin_name, unit_name
@@ -23,7 +24,8 @@ class Request(msgspec.Struct, frozen=True):
     With a `payload` it is a plugin, whose bytes these are and whose key takes the place of the issue's.
 
     `caller` is the account that dispatches, `by` who asked it to, as the ledger and the run record keep it. `sweep`
-    names the pass that picked the issue; it is empty if a person named it.
+    names the pass that picked the issue, and `planned` is how far the ledger had come when that looked; a person who
+    names an issue has neither.
     """
 
     target: str
@@ -33,6 +35,7 @@ class Request(msgspec.Struct, frozen=True):
     by: str
     sweep: str = ""
     payload: bytes = b""
+    planned: Mark | None = None
 
     @property
     def is_plugin(self) -> bool:

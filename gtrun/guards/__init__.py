@@ -4,9 +4,10 @@
 fleet, which is worse than a wasted run. No guard writes to the issue: a refusal must not look like a terminal mark.
 
 Order for a named issue: board (13), quota (9), duplicate (11), then under the claim lock the fleet claim (14); for an
-automatic pick also what the agent can take (10). A plugin is on no board and uses no entitlement: its order is
-duplicate, cooldown (10), then under the lock what it is for an issue, and the cooldown once more. A new guard is a
-module here with one function `check(question) -> Verdict`, and a name in `ORDER`.
+automatic pick also what the agent can take (10), and whether anybody was faster with the issue (13). A plugin is on no
+board and uses no entitlement: its order is duplicate, cooldown (10), then under the lock what it is for an issue, and
+the cooldown once more. A new guard is a module here with one function `check(question) -> Verdict`, and a name in
+`ORDER`.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,12 +32,14 @@ def before_lock(question: Question) -> Sequence[Guard]:
 
 
 def under_lock(question: Question) -> Sequence[Guard]:
-    """All guards under the lock: an automatic pick also asks what the agent can take."""
+    """All guards under the lock: an automatic pick also asks what the agent can take, and who was faster."""
     if question.availability is None:
         return [CLAIM, *_cooldown(question)]
-    from gtrun.guards import capacity  # noqa: PLC0415 - a dispatch that names its issue does not pay for the planner
+    # a dispatch that names its issue does not pay for the planner
+    from gtrun.guards import capacity, overtaken  # noqa: PLC0415
 
-    return [CLAIM, ("capacity", capacity.check), *_cooldown(question)]
+    own = _cooldown(question) if question.is_overtaken is None else [("overtaken", overtaken.check)]
+    return [CLAIM, ("capacity", capacity.check), *own]
 
 
 def _cooldown(question: Question) -> list[Guard]:

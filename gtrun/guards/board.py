@@ -42,6 +42,8 @@ def _held_back(issue: Issue, comments: Sequence[Comment], question: Question) ->
         return "it was opened by a stranger"
     if label is not None and label.casefold() not in map(str.casefold, issue.labels):
         return f"it has no label {label!r}"
+    if question.tries_again:  # the plan knows after how long; what was started since then is met under the lock
+        return None
     stands = standing(issue, comments, (), question.terminal_labels, question.terminal_glyphs)
     return "a run of it has succeeded" if stands is Standing.AWAITING else None
 

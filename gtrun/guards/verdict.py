@@ -78,8 +78,8 @@ class Question(msgspec.Struct, frozen=True):
 
     `now` is in seconds since the epoch; `units` are those of the issue on the agent itself. `availability` is what the
     agent can take by itself, and `ready_label` the label of what is handed out, None for what a person named an agent
-    for. `cooldown` and `past` are those of a plugin,
-    None for one without, and for an issue.
+    for. `is_overtaken` is whether an issue that was picked was started since; `tries_again` whether one that has
+    succeeded may be picked. `cooldown` and `past` are those of a plugin, None for one without, and for an issue.
     """
 
     issue: IssueKey
@@ -94,5 +94,7 @@ class Question(msgspec.Struct, frozen=True):
     fleet: Callable[[], FleetView]
     availability: "Callable[[], Availability] | None" = None
     ready_label: str | None = None
+    is_overtaken: Callable[[], bool] | None = None
+    tries_again: bool = False
     cooldown: float | None = None
     past: Callable[[], Past] | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,11 @@ from harness.fleet import FleetBox, root_of
 from harness.scenarios.test_far import GTRUN
 from harness.scenarios.test_forward import people
 from harness.scenarios.test_start import answer
-from harness.scenarios.test_sweep import BEFORE_LOCK
+from harness.scenarios.test_sweep import BEFORE_LOCK, LATE
 from harness.scene import Scene
 
 EXAMPLES = Path(gtrun.__file__).parent / "plugins/examples"
 BEFORE_READING = Barrier("before-reading", "runner/run.py", "        payload = records.read_payload(path)")
-LATE = replace(BEFORE_LOCK, name="late", variable="LATE")
 SLEEPS = "#!/bin/sh\necho ready > ~/ready\nexec sleep 60\n"
 
 LOOPS = '(module (func (export "_start") (loop $again (br $again))))'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,8 +24,18 @@ BEFORE_LOCK = Barrier(
     "dispatch.py",
     "        with claim_lock.taken(Path(fleet.claim.lock), wait=fleet.claim.wait, claim=claim) as lock:",
 )
+LATE = replace(BEFORE_LOCK, name="late", variable="LATE")
 AFTER_AN_ITEM = Barrier("after-an-item", "pick.py", "                    heard(one)")
 AT_ONCE = '[schedule]\nsettle = "0s"\n'
+FORGET = """
+import sqlite3, sys
+board = sqlite3.connect(sys.argv[1])
+keepers = "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'comments'"
+for name, in board.execute(keepers).fetchall():
+    board.execute(f"DROP TRIGGER {name}")
+board.executescript("DELETE FROM comments")
+"""
+"""Takes all comments off a board, as people can on GitHub."""
 
 
 def rigs(scene: Scene) -> dict[str, dict[str, Any]]:
@@ -139,6 +150,51 @@ def what_is_taken_still_blocks(box: Box) -> None:
     assert codes == {0: 1, 12: 1}, f"exit codes {dict(codes)}: {[done.err for done in answers]}"
     assert scene.units() == [f"task-{first}.service"]
     scene.gtrun("stop", "--all")
+
+
+def nobody_takes_what_another_has_started(box: Box) -> None:
+    """A run that begins and ends between the plan of a dispatch and its claim is not repeated, whatever came of it."""
+    scene = Scene(box)
+    scene.runs_shell("exit 3", f'{AT_ONCE}backoff = "1ms"\n')
+    issue = scene.issue()
+    LATE.close(scene)
+    late = box.spawn("gtrun", "dispatch", "me", account=scene.account, env={"LATE": "1"})
+    LATE.wait_for(scene)
+    scene.gtrun("dispatch", "me", issue)
+    scene.idle()
+    LATE.open(scene)
+    done = answer(late)
+    scene.idle()
+    assert scene.results(issue) == ["failed"], f"results are {scene.results(issue)}"
+    assert done.code == 12, f"exit code {done.code}: {done.err}"
+    assert f"issue {issue} is not ready any more: another dispatch has started it meanwhile" in done.err
+    scene.gtrun("dispatch", "me")  # the next plan knows what came of it
+    scene.idle()
+    assert scene.results(issue) == ["failed", "failed"]
+
+
+def what_has_succeeded_is_tried_again_by_rule_alone(box: Box) -> None:
+    """A success is not forgotten with the failures, also where nothing on the board tells of it; `retry` ends that."""
+    scene = Scene(box)
+    scene.runs_shell("exit 0", f'{AT_ONCE}attempts_decay = "1ms"\n')
+    issue = scene.issue()
+    scene.gtrun("dispatch", "me")
+    scene.idle()
+    box.run("python3", "-c", FORGET, board_of(scene), account=scene.account)
+    again = scene.gtrun("dispatch", "me", check=None)
+    assert again.code == 12, f"exit code {again.code}: {again.out}{again.err}"
+    assert "nothing is ready for me: 1 awaiting" in again.err
+    scene.runs_shell("exit 0", f'{AT_ONCE}retry = "1h"\n')
+    (told,) = scene.asks("sweep", "--dry-run")["issues"]
+    assert (told["held"], told["until"] is not None) == ("awaiting", True)
+    assert re.search(r"and nothing is merged yet; it is tried again in (1h 0m|59m \d+s)$", told["why"])
+    assert "it is tried again in " in scene.gtrun("show", issue).out
+    scene.runs_shell("exit 0", f'{AT_ONCE}retry = "1ms"\n')
+    for _ in range(2):  # the first without a marker on the board, the second with that of the first
+        assert scene.gtrun("sweep").out.splitlines()[-1] == "Dispatched 1 of 1 planned"
+        scene.idle()
+    assert scene.results(issue) == ["success", "success", "success"]
+    assert scene.kinds(issue) == ["started", "finished"] * 2
 
 
 def a_target_settles(box: Box) -> None:
@@ -263,6 +319,15 @@ def test_what_one_cannot_be_given_goes_to_another() -> None:
 def test_what_is_taken_still_blocks(box: Box) -> None:
     prepare(box, [BEFORE_LOCK.edit])
     what_is_taken_still_blocks(box)
+
+
+def test_nobody_takes_what_another_has_started(box: Box) -> None:
+    prepare(box, [LATE.edit])
+    nobody_takes_what_another_has_started(box)
+
+
+def test_what_has_succeeded_is_tried_again_by_rule_alone(box: Box) -> None:
+    what_has_succeeded_is_tried_again_by_rule_alone(box)
 
 
 def test_a_target_settles(box: Box) -> None:
@@ -449,6 +514,19 @@ MUTANTS = [
         what_is_taken_still_blocks,
         r"exit codes \{0: 2\}",
         setup=[BEFORE_LOCK.edit],
+    ),
+    Mutant(
+        "only a live run is met",
+        [Edit("guards/__init__.py", '[("overtaken", overtaken.check)]', "[]")],
+        nobody_takes_what_another_has_started,
+        r"results are \['failed', 'failed'\]",
+        setup=[LATE.edit],
+    ),
+    Mutant(
+        "a success that is forgotten",
+        [Edit("state/ledger.py", "succeeded=dict(self._db.execute(_SUCCEEDED, (board,))),", "succeeded={},")],
+        what_has_succeeded_is_tried_again_by_rule_alone,
+        r"exit code 0: started",
     ),
     Mutant(
         "settle ignored",

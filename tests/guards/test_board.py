@@ -76,3 +76,10 @@ def test_what_a_stranger_opened_is_not_picked_without_a_label(asked):
     assert isinstance(verdict, Refuse)
     assert verdict.reason == "issue 1 is not ready any more: it was opened by a stranger"
     assert board.check(asked(board=lambda: told, **MARKS)) == Pass()
+
+
+def test_what_has_succeeded_may_be_picked_by_rule(asked):
+    told = view(DONE, labels=("Ready",))
+    picked = {"board": lambda: told, "availability": lambda: None, "ready_label": "ready", **MARKS}
+    assert board.check(asked(tries_again=True, **picked)) == Pass()
+    assert isinstance(board.check(asked(**picked)), Refuse)
