@@ -14,6 +14,7 @@ _ONE = re.compile(rf"({_REPO})?#({_NUMBER})", re.ASCII)
 # what GitHub does not read keywords in: comments, which templates are full of, and code
 # (what is never closed goes on to the end: a search that came back for it would take a hostile text's square of time)
 _UNREAD = re.compile(r"<!--.*?(?:-->|\Z)|^ {0,3}(```+|~~~+).*?(?:^ {0,3}\1|\Z)|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+_ELSEWHERE_MOST = 20
 
 Reference = tuple[str, int]
 """A repository in lower case, and a number."""
@@ -33,11 +34,18 @@ def closes(body: str, *, repo: str, host: str) -> list[Reference]:
 
 
 def blockers(body: str, *, repo: str) -> list[Reference]:
-    """The issues that lines like `Blocked by #12, owner/repo#3` name."""
+    """The issues that lines like `Blocked by #12, owner/repo#3` name; of other repositories the first few.
+
+    Each of those is asked about, and whoever can open an issue could have thousands asked about.
+    """
     found: dict[Reference, None] = {}
+    elsewhere = 0
     for line in _BLOCKED.finditer(body):
         for part in line[1].rstrip(" \t\r.").split(","):
             match = _ONE.fullmatch(part.strip())
             if match:
-                found[((match[1] or repo).lower(), int(match[2]))] = None
+                one = ((match[1] or repo).lower(), int(match[2]))
+                elsewhere += one[0] != repo.lower() and one not in found
+                if one[0] == repo.lower() or elsewhere <= _ELSEWHERE_MOST:
+                    found[one] = None
     return list(found)

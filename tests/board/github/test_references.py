@@ -79,3 +79,10 @@ def test_a_hostile_text_takes_no_time(piece: str) -> None:
     closes(body, repo=OURS, host="github.com")
     blockers(body, repo=OURS)
     assert time.process_time() - began < 2.0
+
+
+def test_few_blockers_of_other_repositories_are_asked_about() -> None:
+    body = "\n".join(f"Blocked by #{number}, other/repo#{number}, other/repo#{number}" for number in range(1, 2000))
+    found = blockers(body, repo="owner/name")
+    assert [one for one in found if one[0] == "other/repo"] == [("other/repo", number) for number in range(1, 21)]
+    assert len(found) == 1999 + 20
