@@ -14,7 +14,7 @@ from gtrun.board.github import wire
 from gtrun.board.github.cache import Cache
 from gtrun.board.github.client import GONE, AnswerLost, Client, Denied, Reply
 from gtrun.board.github.place import check, is_own, key_of, locate, path_of
-from gtrun.board.github.reading import PAGE, Reading, comment_of, issue_of, labels_of, named_in, repo_of
+from gtrun.board.github.reading import PAGE, Reading, comment_of, issue_of, labels_of, login_of, named_in, repo_of
 from gtrun.board.github.token import Token, find
 from gtrun.errors import BoardUnavailable, NoSuchIssue, UsageError
 from gtrun.markers import parse
@@ -104,7 +104,9 @@ class GitHubBoard:
             if issue.pull_request is not None or moved_to:
                 return issue_of(issue, self.place, _canonical(self.place, key), moved_to=moved_to)
             # what nobody has commented on has no marker that a turn could come after
-            turned_at = self._reading.turned_at(repo, number) if issue.comments and issue.state == "open" else None
+            stranger = "" if self._reading.believed(issue) else login_of(issue.user)
+            may_have_turned = issue.comments and issue.state == "open"
+            turned_at = self._reading.turned_at(repo, number, stranger=stranger) if may_have_turned else None
             blocked_by = self._reading.blocked_by(repo, number, issue.issue_dependencies_summary, named_in(issue, repo))
             return issue_of(
                 issue,

@@ -334,7 +334,8 @@ class _Sweep:
         if is_blocked:
             kept.blocked_by = self._reading.blocked_by(self._repo, kept.number, summary, kept.named)
         if was_touched or is_marked or is_merged:
-            kept.turned_at = self._reading.turned_at(self._repo, kept.number)
+            stranger = "" if self._reading.trust.believes(kept.author, kept.association) else kept.author
+            kept.turned_at = self._reading.turned_at(self._repo, kept.number, stranger=stranger)
         if is_blocked or was_touched or is_marked or is_merged:
             kept.asked = kept.updated_at
 

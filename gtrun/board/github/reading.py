@@ -72,12 +72,17 @@ class Reading:
         """Whether its author's word counts. What the guards, the runner and the scheduler read has passed here."""
         return self.trust.believes(login_of(text.user), text.author_association)
 
-    def turned_at(self, repo: str, number: int) -> float | None:
-        """When somebody last reopened an issue or changed its labels."""
+    def turned_at(self, repo: str, number: int, *, stranger: str = "") -> float | None:
+        """When somebody last reopened an issue or changed its labels.
+
+        All that needs triage rights, but that whoever opened an issue can reopen what he has closed himself: that does
+        not count if he is a `stranger`, whose login this is.
+        """
         at = None
         for reply in self.client.pages(path_of(repo, "issues", number, "events"), {"per_page": PAGE}):
             for event in reply.read(list[wire.Event]) if reply.is_there else ():
-                if event.event in TURNS and event.created_at is not None:
+                is_strangers = event.event == "reopened" and stranger and login_of(event.actor) == stranger
+                if event.event in TURNS and event.created_at is not None and not is_strangers:
                     at = max(at or 0.0, event.created_at.timestamp())
         return at
 

@@ -98,6 +98,7 @@ class Event(msgspec.Struct, frozen=True):
 
     event: str = ""
     created_at: datetime | None = None
+    actor: User | None = None
     source: Source | None = None
 
 

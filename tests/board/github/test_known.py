@@ -132,6 +132,26 @@ def test_a_turn_of_what_has_no_marker_is_noticed_too(repo: Repo, open_board: Ope
     assert sweep(open_board(cache=True))[key(number)][0].turned_at == turned
 
 
+def test_a_stranger_who_reopens_his_own_issue_turns_nothing(repo: Repo, open_board: Opener) -> None:
+    """GitHub lets him: once it was labelled, he could have it run again and again."""
+    number = repo.issue(user="stranger")
+    repo.comment(number, BODY)
+    for state in ("closed", "open"):
+        repo.do("PATCH", f"/repos/{repo.name}/issues/{number}", {"state": state}, user="stranger")
+
+    def turned() -> list[bool]:
+        alone = open_board().issue(key(number))
+        assert alone is not None
+        found = (sweep(open_board(cache=True))[key(number)][0], sweep(open_board())[key(number)][0], alone)
+        return [issue.turned_at is not None for issue in found]
+
+    assert turned() == [False] * 3
+    assert stands(open_board(cache=True)) == {key(number): Standing.AWAITING}
+    for state in ("closed", "open"):
+        repo.edit(number, state=state)
+    assert turned() == [True] * 3
+
+
 def test_what_touches_nothing_is_noticed_when_all_is_read_again(
     repo: Repo, between: Between, open_board: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
