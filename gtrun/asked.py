@@ -207,7 +207,7 @@ def _view(fleet: Fleet, key: IssueKey) -> BoardView:
             comments = tuple(board.comments(key)) if may_be_work else ()
             return BoardView(issue, comments, identity=board.identity)
     except BoardUnavailable as error:
-        return BoardView(problem=error.message)
+        return BoardView(problem=error.message, hint=error.hint)
 
 
 def ask(guards: Iterable[Guard], question: Question, say: Say) -> tuple[Verdicts, Refuse | None]:
@@ -217,9 +217,11 @@ def ask(guards: Iterable[Guard], question: Question, say: Say) -> tuple[Verdicts
         match check(question):
             case Refuse() as refusal:
                 return [*verdicts, (name, "refuse", refusal.reason)], refusal
-            case Open(reason):
-                verdicts.append((name, "open", reason))
-                say(f"{name} guard failed open: {reason}")
+            case Open() as told:
+                verdicts.append((name, "open", told.reason))
+                say(f"{name} guard failed open: {told.reason}")
+                if told.hint:
+                    say(f"hint: {told.hint}")
     return verdicts, None
 
 

@@ -59,7 +59,8 @@ def parse_issue(text: str, *, own: str = "") -> IssueKey:
         return IssueKey(match["number"] if repo == own_repo else f"{repo}#{match['number']}")
     raise UsageError(
         f"{text[:80]!r} names no issue",
-        hint="an issue is a number like 142 (ASCII digits, no leading zero), owner/repo#142, or its URL",
+        hint="an issue is a number like 142 (ASCII digits, no leading zero), owner/repo#142, or its URL;"
+        " the runs of a plugin are plugin:NAME",
     )
 
 

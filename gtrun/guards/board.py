@@ -20,7 +20,7 @@ def check(question: Question) -> Verdict:
         return Pass()
     view = question.board()
     if view.problem:
-        return Open(view.problem)
+        return Open(view.problem, view.hint)
     if view.issue is None:
         return Refuse(
             f"issue {question.issue} does not exist on the board", Exit.NOT_WORK, "list what is there: gtrun board list"

@@ -32,6 +32,7 @@ class Open(msgspec.Struct, frozen=True):
     """The guard could not tell, and why."""
 
     reason: str
+    hint: str = ""
 
 
 Verdict = Pass | Refuse | Open
@@ -40,12 +41,13 @@ Verdict = Pass | Refuse | Open
 class BoardView(msgspec.Struct, frozen=True):
     """What the board said about the issue: one reading for all who ask. `problem` is set if it did not answer.
 
-    `identity` is the board's own, empty if it has none yet.
+    `hint` is what mends that. `identity` is the board's own, empty if it has none yet.
     """
 
     issue: Issue | None = None
     comments: tuple[Comment, ...] = ()
     problem: str = ""
+    hint: str = ""
     identity: str = ""
 
 

@@ -152,7 +152,8 @@ def board_is_gone_at_both_ends(box: Box) -> None:
     folder = board_of(scene).rpartition("/")[0]
     scene.sh(f"mv {folder} {folder}.away")
     said = scene.gtrun("dispatch", "me", issue).err
-    assert said == f"gtrun: board guard failed open: there is no board {board_of(scene)}\n"
+    hint = 'gtrun: hint: gtrun board add "…" creates it'
+    assert said == f"gtrun: board guard failed open: there is no board {board_of(scene)}\n{hint}\n"
     scene.appears(f"{scene.home}/ready-{issue}", timeout=20)
     scene.gtrun("stop", issue)
     assert result_on_disk(scene, issue) == "stopped"

@@ -80,7 +80,7 @@ def holds(box: Box) -> None:
     listed = scene.asks("ps")["runs"]
     assert [run["not_in_force"] for run in listed] == [[]], f"not in force: {listed}"
     examined = scene.asks("doctor")["findings"]
-    assert "its limits and its sandbox are in force" in [each["what"] for each in examined]
+    assert "the limits and the sandbox that it has are in force" in [each["what"] for each in examined]
     disturb(scene)
     box.path(f"{scene.home}/src/go").touch()
     done = answer(waiting)

@@ -253,7 +253,7 @@ def _delegation(controllers: list[str]) -> list[Found]:
     """Limits are in force only where the machine's manager delegates their controller to the user's."""
     missing = [name for name in ("memory", "pids", "cpu") if name not in controllers]
     return (
-        [Found(f"a limit of {', '.join(missing)} would not be in force here: not delegated", is_fine=True)]
+        [Found(f"a limit of {', '.join(missing)} would not be in force here (not delegated)", is_fine=True)]
         if missing
         else []
     )
@@ -276,7 +276,7 @@ def _confinement(session: Session, wanted: ResolvedRun) -> list[Found]:
     except GtrunError as error:
         return [Found(error.message, is_fine=False, mend=error.hint or "take it out of limits, slice and sandbox")]
     if not ignored:
-        return [Found("its limits and its sandbox are in force", is_fine=True)]
+        return [Found("the limits and the sandbox that it has are in force", is_fine=True)]
     by_reason: dict[str, list[str]] = {}
     for key in ignored:
         by_reason.setdefault(effects.why(key), []).append(key)
