@@ -137,10 +137,13 @@ def test_a_collaborator_counts_as_long_as_he_is_one(repo: Repo, open_board: Open
 
 def test_two_thousand_comments(repo: Repo, open_board: Opener) -> None:
     number = repo.issue()
-    for place in range(230):
+    for place in range(1999):
         repo.comment(number, f"comment {place}")
     board = open_board()
-    assert [one.body for one in board.comments(key(number))] == [f"comment {place}" for place in range(230)]
+    assert board.post(key(number), author="alice", body=BODY, marker=MARKER) is True
+    assert board.post(key(number), author="alice", body=BODY, marker=MARKER) is False
+    assert [one.body for one in board.comments(key(number))] == [*(f"comment {place}" for place in range(1999)), BODY]
+    assert [stands for _, stands in board.open_work((), ())] == [Standing.AWAITING]
 
 
 # --- posting
