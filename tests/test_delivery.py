@@ -18,8 +18,9 @@ from gtrun.names import IssueKey, RunId, Token, UnitName
 from gtrun.reach import operations as at_agent
 from gtrun.reach.operations import Delivered, Session
 from gtrun.state import record as records
+from gtrun.state.facts import Begun, Ended, Fact, Noticed, Owed, Posted, PullsSeen
 from gtrun.state.ledger import Attempt, Ledger
-from gtrun.state.record import Begun, Ended, Noticed, Owed, Posted, PullsSeen, Record
+from gtrun.state.record import Record
 from tests.state.test_record import resolved
 
 RUN, OTHER = RunId("b" * 32), RunId("c" * 32)
@@ -137,7 +138,7 @@ def session(tmp_path: Path) -> Session:
     return Session(Account("bob", 1000, 1000, str(tmp_path), str(tmp_path / "state"), str(tmp_path)))
 
 
-def owing(session: Session, number: int, *facts: records.Fact, command: str = "x") -> Path:
+def owing(session: Session, number: int, *facts: Fact, command: str = "x") -> Path:
     run = resolved(token=f"{number:032x}", prompt="p" * 99, command=(command,))
     with records.create(session.account.state, run) as record:
         record.append(Begun(RunId(f"{number:032x}"), 1.0), Owed(Kind.STARTED), *facts, Noticed(Notice.RUN_ENDED))

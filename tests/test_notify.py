@@ -18,7 +18,7 @@ from gtrun.notices import document, of_run
 from gtrun.notify import hand_over
 from gtrun.planner import Availability
 from gtrun.planner.slots import SlotNotice
-from gtrun.state.record import owed_notices
+from gtrun.state.facts import owed_notices
 from tests.state.test_record import resolved
 
 DOCUMENT = document(Notice.SLOT_OPEN, 1764525600.0, agent="alice", why="x" * 5000)

@@ -10,7 +10,7 @@ from gtrun.model import Result
 from gtrun.plugins import wasi
 from gtrun.plugins.program import Order
 from gtrun.state import record as records
-from gtrun.state.record import EndedFor
+from gtrun.state.facts import EndedFor
 from gtrun.text import plain
 
 

@@ -26,8 +26,9 @@ from gtrun.runner.update import hand_over
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.darkening import note_quota
+from gtrun.state.facts import Begun, Ended
 from gtrun.state.noticing import give_owed
-from gtrun.state.record import Begun, Ended, Record
+from gtrun.state.record import Record
 from gtrun.systemd.transient import cgroup_folder
 from gtrun.systemd.units import Observed
 

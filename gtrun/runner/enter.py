@@ -11,7 +11,7 @@ from gtrun.runner import handover
 from gtrun.runner.become import NOT_EXECUTABLE, NOT_FOUND, armed, become, complained, resolved_here, why_not
 from gtrun.runner.update import go_on_inside
 from gtrun.state import record as records
-from gtrun.state.record import Entered, GaveUp
+from gtrun.state.facts import Entered, GaveUp
 
 
 def enter() -> int:

@@ -19,7 +19,7 @@ from gtrun.files import describe
 from gtrun.model import Run
 from gtrun.names import UnitName, decode_path
 from gtrun.state import record as records
-from gtrun.state.record import FoundIdle
+from gtrun.state.facts import FoundIdle
 from gtrun.systemd import entry, idle, journal
 from gtrun.systemd.kinds import Kind
 from gtrun.systemd.transient import cgroup_folder

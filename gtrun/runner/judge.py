@@ -4,7 +4,7 @@ import msgspec
 
 from gtrun.measures import human_seconds
 from gtrun.model import Result
-from gtrun.state.record import EndedFor
+from gtrun.state.facts import EndedFor
 from gtrun.systemd import exitstatus
 
 # signals by which a program ends itself; every other one was sent to it

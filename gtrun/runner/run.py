@@ -31,7 +31,8 @@ from gtrun.runner.handover import Handover
 from gtrun.runner.update import this_release
 from gtrun.state import outbox
 from gtrun.state import record as records
-from gtrun.state.record import Begun, Disposed, Fact, GaveUp, Noted, Owed, Record, WorksIn
+from gtrun.state.facts import Begun, Disposed, Fact, GaveUp, Noted, Owed, WorksIn
+from gtrun.state.record import Record
 from gtrun.text import plain
 
 _BOARD_WAIT = 3.0

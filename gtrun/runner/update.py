@@ -17,7 +17,8 @@ from gtrun.files import describe
 from gtrun.names import RunId
 from gtrun.release import installation
 from gtrun.state import record as records
-from gtrun.state.record import Begun, HandedOver, Noted, Record, Updated, append_with_lock
+from gtrun.state.facts import Begun, HandedOver, Noted, Updated
+from gtrun.state.record import Record, append_with_lock
 from gtrun.systemd import entry
 from gtrun.systemd.kinds import Kind
 

@@ -5,7 +5,8 @@ import time
 from gtrun.model import Ending, Run
 from gtrun.quota import Quota, used_up
 from gtrun.state import quota_file
-from gtrun.state.record import QuotaNoted, Record
+from gtrun.state.facts import QuotaNoted
+from gtrun.state.record import Record
 
 
 def note_quota(record: Record) -> None:

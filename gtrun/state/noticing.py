@@ -7,7 +7,8 @@ from gtrun.account import Account
 from gtrun.model import Ending, Notice, Result, Run
 from gtrun.names import in_words
 from gtrun.notices import of_run, utc
-from gtrun.state.record import Noticed, Record, owed_notices
+from gtrun.state.facts import Noticed, owed_notices
+from gtrun.state.record import Record
 from gtrun.systemd import entry
 from gtrun.systemd.kinds import Kind
 from gtrun.text import plain

@@ -11,7 +11,8 @@ from gtrun.markers import Kind
 from gtrun.model import BoardRef, Run
 from gtrun.names import IssueKey
 from gtrun.state import record as records
-from gtrun.state.record import Dropped, Posted, PullsSeen, Record
+from gtrun.state.facts import Dropped, Posted, PullsSeen
+from gtrun.state.record import Record
 from gtrun.text import shorten
 
 _PULLS_TOLD = 10  # those that have come farthest; the record's reserve is not endless

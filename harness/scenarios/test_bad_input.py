@@ -373,7 +373,7 @@ MUTANTS = [
     ),
     Mutant(
         "a guard that fails open does not say so",
-        [Edit("asked.py", 'say(f"{name} guard failed open: {reason}")', "pass")],
+        [Edit("asked.py", 'say(f"{name} guard failed open: {told.reason}")', "pass")],
         a_damaged_board_fails_open,
         r"0 lines say that the guard failed open",
     ),

@@ -507,8 +507,8 @@ MUTANTS = [
         [
             Edit(
                 "asked.py",
-                '                verdicts.append((name, "open", reason))\n',
-                "                return verdicts, Refuse(reason, __import__('gtrun.exits').exits.Exit.CLAIMED)\n",
+                '                verdicts.append((name, "open", told.reason))\n',
+                "                return verdicts, Refuse(told.reason, __import__('gtrun.exits').exits.Exit.CLAIMED)\n",
             )
         ],
         every_guard_fails_open,

@@ -20,7 +20,7 @@ from gtrun.errors import LaunchFailed
 from gtrun.git import git_of
 from gtrun.names import RunId, Token, UnitName
 from gtrun.state import record as records
-from gtrun.state.record import Begun, WorksIn
+from gtrun.state.facts import Begun, WorksIn
 from tests.clones.place import RUN, Place, everything, on, others, tree, write
 from tests.clones.states import ASIDE, UNTOUCHED
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gtrun.model import Result
 from gtrun.runner.judge import Evidence, Judgement, judge
-from gtrun.state.record import EndedFor
+from gtrun.state.facts import EndedFor
 
 STOP, NO_STOP, UNKNOWN = True, False, None
 

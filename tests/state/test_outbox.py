@@ -13,7 +13,8 @@ from gtrun.model import Ending, Issue, Notice, PullRequest, PullState, Result
 from gtrun.names import RunId
 from gtrun.state import outbox
 from gtrun.state import record as records
-from gtrun.state.record import Begun, Ended, Noticed, Owed, Posted, Record
+from gtrun.state.facts import Begun, Ended, Noticed, Owed, Posted
+from gtrun.state.record import Record
 from tests.state.test_record import resolved
 
 ENDING = Ending(result=Result.SUCCESS, exit_code=0)

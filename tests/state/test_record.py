@@ -18,9 +18,8 @@ from gtrun.markers import Kind
 from gtrun.model import Ending, Issue, Limits, Notice, ResolvedRun, Result, Usage
 from gtrun.names import IssueKey, RunId, Token, UnitName
 from gtrun.state import record as records
-from gtrun.state.record import (
+from gtrun.state.facts import (
     Begun,
-    CorruptRecord,
     Disposed,
     Ended,
     Fact,
@@ -30,11 +29,12 @@ from gtrun.state.record import (
     Noticed,
     Owed,
     Posted,
-    Record,
     Resolved,
     StopAsked,
+    Told,
     Updated,
-)  # fmt: skip
+)
+from gtrun.state.record import CorruptRecord, Record
 
 RUN = RunId("0123456789abcdef" * 2)
 
@@ -73,7 +73,7 @@ def lines(facts: list[Fact]) -> bytes:
     return b"".join(msgspec.json.encode(fact) + b"\n" for fact in facts)
 
 
-def fold(data: bytes) -> records.Told:
+def fold(data: bytes) -> Told:
     return records.fold(Path("x.jsonl"), data)
 
 
@@ -94,7 +94,7 @@ facts = st.one_of(
 
 @given(st.lists(facts, max_size=8), st.integers(0, 5))
 def test_every_prefix_of_facts_is_a_state(some, blank):
-    told = records.Told(fold(lines([Resolved(resolved())])).run)
+    told = Told(fold(lines([Resolved(resolved())])).run)
     for count in range(len(some) + 1):
         assert fold(lines([Resolved(resolved()), *some[:count]]) + b"\n" * blank) == told
         if count < len(some):

@@ -9,7 +9,8 @@ from gtrun.names import Token
 from gtrun.reach.operations.session import Session
 from gtrun.state import outbox
 from gtrun.state import record as records
-from gtrun.state.record import Dropped, Fact, Posted, PullsSeen, Record
+from gtrun.state.facts import Dropped, Fact, Posted, PullsSeen
+from gtrun.state.record import Record
 
 PAGE = 50
 """So many runs are handed over at once."""

@@ -16,7 +16,8 @@ from gtrun.reach.operations.session import OfRun, Session, by_token
 from gtrun.state import outbox
 from gtrun.state import record as records
 from gtrun.state.darkening import note_quota
-from gtrun.state.record import FoundIdle, Record, StopAsked
+from gtrun.state.facts import FoundIdle, StopAsked
+from gtrun.state.record import Record
 from gtrun.systemd import units
 from gtrun.systemd.bus import BusError
 from gtrun.systemd.units import Observed

@@ -8,7 +8,8 @@ from gtrun.errors import GtrunError
 from gtrun.model import Ending, Result, Run
 from gtrun.plugins import folder as plugin_folder
 from gtrun.reach.operations.session import Session
-from gtrun.state.record import Ended, Record
+from gtrun.state.facts import Ended
+from gtrun.state.record import Record
 from gtrun.systemd import idle, journal
 from gtrun.systemd.bus import MANAGER, OBJECT
 from gtrun.systemd.journal import Remains

@@ -17,7 +17,8 @@ from gtrun.reach.operations.session import Name, Nothing, Session, by_token
 from gtrun.reach.route import this_installation
 from gtrun.release.installation import pinned
 from gtrun.state import record as records
-from gtrun.state.record import Begun, Ended, Noticed, Record, RecordInUse
+from gtrun.state.facts import Begun, Ended, Noticed
+from gtrun.state.record import Record, RecordInUse
 from gtrun.systemd import exitstatus, idle, transient, units
 from gtrun.systemd.bus import MANAGER, OBJECT, BusError, BusTimeout
 from gtrun.systemd.units import UnitState, version_number
