@@ -31,7 +31,7 @@ from gtrun.systemd.units import UnitState, live_count
 if TYPE_CHECKING:
     from gtrun.planner import Availability
 
-_BOARD_WAIT = 3.0
+_BOARD_WAIT = 6.0  # seconds: two thousand comments are twenty pages of GitHub
 _PROBE_WAIT = 5.0
 _PREPARE_WAIT = 20.0
 _SLOWEST = 1 << 18  # bytes a second in which a plugin travels, and is looked at

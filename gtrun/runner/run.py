@@ -35,7 +35,7 @@ from gtrun.state.facts import Begun, Disposed, Fact, GaveUp, Noted, Owed, WorksI
 from gtrun.state.record import Record
 from gtrun.text import plain
 
-_BOARD_WAIT = 3.0
+_BOARD_WAIT = 6.0
 
 
 class _Ready(msgspec.Struct, frozen=True):
