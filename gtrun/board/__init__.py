@@ -63,9 +63,12 @@ class Board(Protocol):
     def pull_requests(self, key: IssueKey) -> list[PullRequest]:
         """The pull requests whose merge closes the issue, those that have come farthest first."""
 
-    def post(self, key: IssueKey, *, author: str, body: str, marker: str | None = None) -> bool:
+    def post(
+        self, key: IssueKey, *, author: str, body: str, marker: str | None = None, since: float | None = None
+    ) -> bool:
         """Comment on an issue, open or closed. False if it has this very marker already: nothing was posted.
 
+        That is not older than `since`, in seconds since the epoch, so nothing older needs to be read for it.
         Raises NoSuchIssue if there is no such issue.
         """
 

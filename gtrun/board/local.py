@@ -207,11 +207,14 @@ class LocalBoard:
                 database.execute("INSERT OR IGNORE INTO blockers VALUES (?, ?)", (number, blocker))
         return IssueKey(str(number))
 
-    def post(self, key: IssueKey, *, author: str, body: str, marker: str | None = None) -> bool:
+    def post(
+        self, key: IssueKey, *, author: str, body: str, marker: str | None = None, since: float | None = None
+    ) -> bool:
         """Comment on an issue, open or closed. False if it has this very marker already: nothing was posted.
 
         Raises NoSuchIssue if there is no such issue, UsageError for text that no board can keep.
         """
+        del since  # an index knows
         _check_one_line("an author", author, AUTHOR_MAX)
         _check_text("a comment", body, BODY_MAX)
         if not body.strip():

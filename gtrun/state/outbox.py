@@ -74,8 +74,11 @@ def wants_pulls(run: Run) -> bool:
 
 def post(board: Board, run: Run, kind: Kind) -> None:
     """Post one marker, which the board takes once. Raises BoardUnavailable, NoSuchIssue."""
-    body = marker_body(run, kind)
-    board.post(run.resolved.issue.key, author=run.resolved.agent, body=body, marker=f"{kind}:{run.run}")
+    resolved = run.resolved
+    board.post(
+        resolved.issue.key, author=resolved.agent, body=marker_body(run, kind), marker=f"{kind}:{run.run}",
+        since=resolved.dispatched_at,
+    )  # fmt: skip
 
 
 def pulls_of(board: Board, key: IssueKey) -> PullsSeen:

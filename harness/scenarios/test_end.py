@@ -322,7 +322,7 @@ def trixie() -> Box:
 MUTANTS = [
     Mutant(
         "marker without its ID",
-        [Edit("state/outbox.py", 'marker=f"{kind}:{run.run}")', "marker=None)")],
+        [Edit("state/outbox.py", 'marker=f"{kind}:{run.run}",', "marker=None,")],
         with_own_marker,
         r"markers are \['started', 'started', 'finished'\]",
     ),

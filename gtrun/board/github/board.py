@@ -29,6 +29,8 @@ LABEL_MAX = 50
 _LOOKS = (0.0, 0.3, 1.0, 2.0)
 """Seconds before each look for a comment whose answer was lost: it may be seen later than it was made."""
 _CLOCKS_DIFFER = 60.0  # those of GitHub's own servers
+_BOXES_DIFFER = 86400.0
+"""Seconds that another box may be ahead of GitHub: a marker that is not found is posted twice."""
 
 
 class GitHubBoard:
@@ -167,11 +169,14 @@ class GitHubBoard:
         with self._client.within(self._wait):
             return open_work(self._reading, self._cache, terminal_labels, terminal_glyphs)
 
-    def post(self, key: IssueKey, *, author: str, body: str, marker: str | None = None) -> bool:
+    def post(
+        self, key: IssueKey, *, author: str, body: str, marker: str | None = None, since: float | None = None
+    ) -> bool:
         """Comment on an issue, open or closed. False if it has this very marker already: nothing was posted.
 
         The author is whoever the token belongs to (`author` is not sent). `marker` is `started:RUN` or `finished:RUN`,
-        whose line the body has. Where the answer to a comment with a marker is lost, it is looked for a few times.
+        whose line the body has, and nothing older than `since` is read to find it: an issue may have thousands of
+        comments. Where the answer to a comment with a marker is lost, it is looked for a few times.
         Raises NoSuchIssue if there is no such issue, UsageError for text that GitHub does not keep, BoardUnavailable
         if it is not known to be there.
         """
@@ -187,7 +192,8 @@ class GitHubBoard:
                     issue = reply.read(wire.Issue)
                     repo, number = repo_of(issue) or repo, issue.number
                     path = path_of(repo, "issues", number, "comments")
-                if self._carries(repo, number, marker):
+                earliest = min(since, reply.at) - _BOXES_DIFFER if since is not None else None
+                if self._carries(repo, number, marker, since=earliest):
                     return False
                 asked_at = reply.at  # by GitHub's clock: that of this box may be hours ahead
             try:

@@ -1,6 +1,8 @@
 """A board on a GitHub that keeps state: reading, posting, labels, pull requests."""
 
+import calendar
 import time
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -158,6 +160,23 @@ def test_a_marker_is_posted_once(repo: Repo, open_board: Opener) -> None:
     assert board.post(key(number), author="alice", body="again") is True
     assert board.post(key(number), author="alice", body="again") is True
     assert repo.bodies(number) == [BODY, "again", "again"]
+
+
+@pytest.mark.parametrize("ahead", [0.0, -3600.0, 30 * 86_400.0])
+def test_nothing_older_than_its_run_is_read_for_a_marker(
+    ahead: float, repo: Repo, between: Between, open_board: Opener
+) -> None:
+    """An issue may have thousands of comments. The clock of whoever dispatched it may be ahead of GitHub's."""
+    number, now = repo.issue(), time.time()
+    board = open_board()
+    for is_news in (True, False):
+        between.asked.clear()
+        assert board.post(key(number), author="alice", body=BODY, marker=MARKER, since=now + ahead) is is_news
+        (asked,) = [one for one in between.asked if one.method == "GET" and one.path.endswith("/comments")]
+        (since,) = parse_qs(asked.query)["since"]
+        told = calendar.timegm(time.strptime(since, "%Y-%m-%dT%H:%M:%SZ"))
+        assert abs(told + 86_400 - (now + min(ahead, 0.0))) < 60
+    assert board.post(key(number), author="alice", body=BODY, marker=MARKER) is False
 
 
 def test_a_copied_marker_does_not_keep_ours_back(repo: Repo, open_board: Opener) -> None:
