@@ -173,6 +173,26 @@ def nobody_takes_what_another_has_started(box: Box) -> None:
     assert scene.results(issue) == ["failed", "failed"]
 
 
+def a_back_off_that_begins_before_the_claim(box: Box) -> None:
+    """A launch that fails between the plan of a dispatch and its claim keeps the agent from that one as well."""
+    scene = Scene(box)
+    calm = f'{AT_ONCE}backoff = "1h"\n[agents.me]\nmax_runs = 3\n'
+    scene.runs_shell(WORKS, calm)
+    picked, named = scene.issue(), scene.issue()
+    LATE.close(scene)
+    late = box.spawn("gtrun", "dispatch", "me", account=scene.account, env={"LATE": "1"})
+    LATE.wait_for(scene)
+    scene.configure(f'[run]\ncommand = ["/nowhere/agent"]\n{calm}')
+    scene.gtrun("dispatch", "me", named, check=1)
+    LATE.open(scene)
+    done = answer(late)
+    assert done.code == 10, f"exit code {done.code}: {done.out}{done.err}"
+    assert re.search(
+        rf"issue {picked} is not for me: me backs off for (1h 0m|59m \d+s) more, after 1 failure", done.err
+    )
+    assert scene.units() == []
+
+
 def what_has_succeeded_is_tried_again_by_rule_alone(box: Box) -> None:
     """A success is not forgotten with the failures, also where nothing on the board tells of it; `retry` ends that."""
     scene = Scene(box)
@@ -324,6 +344,11 @@ def test_what_is_taken_still_blocks(box: Box) -> None:
 def test_nobody_takes_what_another_has_started(box: Box) -> None:
     prepare(box, [LATE.edit])
     nobody_takes_what_another_has_started(box)
+
+
+def test_a_back_off_that_begins_before_the_claim(box: Box) -> None:
+    prepare(box, [LATE.edit])
+    a_back_off_that_begins_before_the_claim(box)
 
 
 def test_what_has_succeeded_is_tried_again_by_rule_alone(box: Box) -> None:
