@@ -136,10 +136,19 @@ def await_line(run: Run, uid: int, cursor: str) -> None:
 
 
 def follow(run: Run, uid: int, *, last: int | None, until: int | None) -> Iterator[str]:
-    """Lines as they come, from the beginning or the last few, until descriptor `until` is readable and all is read."""
-    count = f"--lines={'all' if last is None else last}"
+    """Lines as they come, from the beginning or the last few, until descriptor `until` is readable and all is read.
+
+    journalctl that follows can miss the last lines for longer than anybody waits, so those are read once more.
+    """
+    count, cursor = f"--lines={'all' if last is None else last}", ""
     argv = ["journalctl", "--quiet", "--all", "--follow", "--output=json", "--output-fields=MESSAGE", count]
-    return map(_text, stream([*argv, *_select(run, uid)], until=until))
+    for entry in stream([*argv, *_select(run, uid)], until=until):
+        cursor = str(json.loads(entry)["__CURSOR"])
+        yield _text(entry)
+    found, cursor = since(run, uid, cursor, last=None if cursor else last)
+    while found:
+        yield from found
+        found, cursor = since(run, uid, cursor)
 
 
 def suppressed(run: Run, uid: int) -> int:

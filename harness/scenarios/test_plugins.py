@@ -169,7 +169,7 @@ def what_is_none(box: Box) -> None:
         refused = scene.gtrun("dispatch", "me", "--plugin", f"{scene.home}/{name}", check=None)
         assert (refused.code, why in refused.err) == (1, True), f"{name}: {refused.code}: {refused.err}"
     fueled = scene.gtrun("dispatch", "me", "--plugin", put(scene, "fueled.sh", SLEEPS), check=78)
-    assert "plugins.fueled.fuel: this one is an executable" in fueled.err
+    assert "plugins.fueled.fuel: it bounds modules alone, and fueled is an executable" in fueled.err
     for typed in (["Bad Name.sh"], ["x-dup1.sh"], ["waits.sh", "1"], ["waits.sh", "--prefer-skill", "go"]):
         put(scene, typed[0], SLEEPS)
         scene.gtrun("dispatch", "me", *typed[1:], "--plugin", f"{scene.home}/{typed[0]}", check=2)
