@@ -226,7 +226,7 @@ def test_a_full_disk_for_the_state(box: Box, when: str) -> None:
     scene.runs_shell("true")
     issue = scene.issue()
     scene.sh(f"mkdir -p {scene.state}")
-    box.mount_small(scene.state, 256 * 1024, "alice")
+    box.mount_small(scene.state, 512 * 1024, "alice")
     if when == "after one":
         scene.gtrun("dispatch", "me", issue, "--wait")
     fills(scene, scene.state)
