@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+from gtrun.account import Account
 from gtrun.cli.forwarding import belongs_elsewhere, run_there
 from gtrun.cli.invocation import Invocation
 from gtrun.cli.output import document, say
+from gtrun.config import Fleet
 from gtrun.dispatch import Started, rehearse
 from gtrun.dispatch import dispatch as start_run
 from gtrun.errors import GtrunError
@@ -91,12 +93,7 @@ def dispatch_picked(
             _show_plan(prepared, as_json=as_json)
             return Exit.DONE
         started = pick.dispatch_next(fleet, order, target, worker, say)
-        if not wait:
-            _report(started, None, as_json=as_json)
-            return Exit.DONE
-        with worker.twin() as another:
-            another.act_as(route_of(fleet, fleet.agents[started.run.agent], caller))
-            return _wait(started, another, as_json=as_json)
+        return _answered(started, fleet, caller, worker, wait=wait, as_json=as_json)
 
 
 def dispatch_plugin(
@@ -137,12 +134,17 @@ def dispatch_plugin(
         else:
             with worker.twin() as another:
                 started = start_run(fleet, request, another, say)
-        if not wait:
-            _report(started, None, as_json=as_json)
-            return Exit.DONE
-        with worker.twin() as another:
-            another.act_as(route_of(fleet, fleet.agents[started.run.agent], caller))
-            return _wait(started, another, as_json=as_json)
+        return _answered(started, fleet, caller, worker, wait=wait, as_json=as_json)
+
+
+def _answered(started: Started, fleet: Fleet, caller: Account, worker: Worker, *, wait: bool, as_json: bool) -> int:
+    """Say what was started, or with `wait` wait for it, by a twin of a worker that is nobody yet; the exit code."""
+    if not wait:
+        _report(started, None, as_json=as_json)
+        return Exit.DONE
+    with worker.twin() as another:
+        another.act_as(route_of(fleet, fleet.agents[started.run.agent], caller))
+        return _wait(started, another, as_json=as_json)
 
 
 def _show_plan(plan: Prepared, *, as_json: bool) -> None:
