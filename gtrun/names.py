@@ -64,6 +64,14 @@ def parse_issue(text: str, *, own: str = "") -> IssueKey:
     )
 
 
+def split_key(key: IssueKey) -> tuple[str, int] | None:
+    """The repository (empty for the board's own) and the number of an issue; None for a key that is no issue's."""
+    match = _QUALIFIED.fullmatch(key)
+    if match is not None:
+        return f"{match['owner']}/{match['repo']}", int(match["number"])
+    return ("", int(key)) if _ISSUE.fullmatch(key) else None
+
+
 def is_repository(text: str) -> bool:
     """Whether it is `owner/name`, as GitHub has them."""
     return _QUALIFIED.fullmatch(f"{text}#1") is not None

@@ -15,7 +15,7 @@ from gtrun.board.standing import standing
 from gtrun.errors import BoardUnavailable, NoSuchIssue, UsageError
 from gtrun.markers import MACHINE_LINE
 from gtrun.model import Comment, Issue, PullRequest, PullState, Standing
-from gtrun.names import IssueKey
+from gtrun.names import IssueKey, split_key
 from gtrun.pulls import best_first
 
 TITLE_MAX = 256  # characters, as on GitHub; so are the next two
@@ -312,8 +312,8 @@ def _pull(url: str, state: str, armed: int, merged_at: float | None) -> PullRequ
 
 def _number(key: IssueKey) -> int:
     """The row of an issue; 0, which no row has, for one that only another board can have."""
-    plain = key.isascii() and key.isdigit() and len(key) <= 18 and not key.startswith("0")
-    return int(key) if plain else 0
+    repo, number = split_key(key) or ("", 0)
+    return 0 if repo else number
 
 
 def _check_text(what: str, text: str, longest: int) -> None:

@@ -1,17 +1,14 @@
 """How the issues of a GitHub board are named, and where it is asked. Pure."""
 
-import re
 from urllib.parse import quote, urlsplit
 
 from gtrun.errors import BoardUnavailable
 from gtrun.model import GitHubPlace
-from gtrun.names import IssueKey
+from gtrun.names import IssueKey, split_key
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 ORDINARY = 2
 """The priority of an issue that says nothing of it."""
-
-_KEY = re.compile(r"(?:([A-Za-z0-9-]+/[A-Za-z0-9._-]+)#)?([1-9][0-9]{0,17})", re.ASCII)
 
 
 def check(place: GitHubPlace) -> None:
@@ -37,11 +34,11 @@ def host(place: GitHubPlace) -> str:
 
 def locate(place: GitHubPlace, key: IssueKey) -> tuple[str, int] | None:
     """The repository and the number of an issue; None for a key that no GitHub issue has."""
-    match = _KEY.fullmatch(key)
-    if match is None:
+    found = split_key(key)
+    if found is None:
         return None
-    repo = match[1] or place.repo
-    return (place.repo if is_own(place, repo) else repo, int(match[2]))
+    repo, number = found
+    return (repo if repo and not is_own(place, repo) else place.repo, number)
 
 
 def key_of(place: GitHubPlace, repo: str, number: int) -> IssueKey:
